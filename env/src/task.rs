@@ -1,0 +1,120 @@
+//! A question for the agent, with everything needed to judge and to explain it.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// One question, one line of a tasks file (JSONL).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Unique within a file.
+    pub id: String,
+    /// The question as the agent reads it.
+    pub question: String,
+    /// Accepted answers, the preferred one first, aliases after it. Never empty.
+    pub answers: Vec<String>,
+    /// Identifiers of the documents that hold the answer, in the order in which they are needed.
+    #[serde(default)]
+    pub evidence: Vec<String>,
+    /// What sort of question this is, for tables: `one_hop`, `two_hop`, …
+    #[serde(default)]
+    pub kind: String,
+    /// The group of phrasings that the wording comes from, so that unseen wordings can be reported apart.
+    #[serde(default)]
+    pub phrasing: String,
+    /// Every entity that the question or its answer path touches; splits are disjoint by these.
+    #[serde(default)]
+    pub entities: Vec<String>,
+    /// How an expert finds the answer; empty where nobody knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expert: Vec<ExpertStep>,
+    /// Who made the task, and of what.
+    #[serde(default)]
+    pub provenance: TaskProvenance,
+    /// Fields of other formats, kept.
+    #[serde(default, flatten)]
+    pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+/// One search of the expert: what to ask, and what must be seen before going on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpertStep {
+    /// The query to send.
+    pub query: String,
+    /// Text that the observation must contain for the expert to go on; without it the expert gives up.
+    pub finding: String,
+}
+
+/// Who made a task, and of what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskProvenance {
+    /// Name and version of the generator, for instance `factbook-rules/1`.
+    #[serde(default)]
+    pub generator: String,
+    /// Hash of the corpus or index that the evidence refers to.
+    #[serde(default)]
+    pub corpus: String,
+    /// Seed of the generator.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// Why a tasks file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskFileError {
+    /// The file cannot be opened or read.
+    #[error("cannot read the tasks file {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is not a task.
+    #[error("{path}:{line}: not a task: {reason}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line number from 1.
+        line: usize,
+        /// What was expected and found.
+        reason: String,
+    },
+    /// The file holds no task.
+    #[error("the tasks file {path} holds no task")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Reads a tasks file: JSONL, one [`Task`] a line, blank lines skipped; ids must be unique, answers present.
+pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TaskFileError> {
+    let io = |source| TaskFileError::Io { path: path.to_owned(), source };
+    let reader = std::io::BufReader::new(std::fs::File::open(path).map_err(io)?);
+    let mut tasks: Vec<Task> = Vec::new();
+    let mut seen = std::collections::HashMap::new();
+    for (index, line) in reader.lines().enumerate() {
+        let line = line.map_err(io)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let malformed = |reason| TaskFileError::Malformed { path: path.to_owned(), line: index + 1, reason };
+        let task: Task = serde_json::from_str(&line).map_err(|error| malformed(error.to_string()))?;
+        if task.question.trim().is_empty() {
+            return Err(malformed("the question is empty".into()));
+        }
+        if task.answers.iter().all(|answer| answer.trim().is_empty()) {
+            return Err(malformed("there is no answer".into()));
+        }
+        if let Some(first) = seen.insert(task.id.clone(), index + 1) {
+            return Err(malformed(format!("the id {:?} stands in line {first} already", task.id)));
+        }
+        tasks.push(task);
+    }
+    if tasks.is_empty() {
+        return Err(TaskFileError::Empty { path: path.to_owned() });
+    }
+    Ok(tasks)
+}
