@@ -23,6 +23,8 @@ pub struct OpenRequest {
     pub prompt_ids: Vec<u32>,
     /// The episode, for scripted policies and logs; a language model ignores it.
     pub episode: EpisodeKey,
+    /// Turns that the episode has played in earlier sessions; above 0 when its history was rewritten.
+    pub turn: u32,
 }
 
 /// How to draw tokens.

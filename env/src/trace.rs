@@ -122,7 +122,7 @@ impl Segment {
             if !drawn && logprob != 0.0 {
                 return Err(format!("token {index} was observed, yet has log-probability {logprob}"));
             }
-            if drawn && !(logprob <= 0.0) {
+            if drawn && (logprob.is_nan() || logprob > 0.0) {
                 return Err(format!("token {index} was drawn with log-probability {logprob}"));
             }
         }
