@@ -1,0 +1,6 @@
+//! Tests of the crate through its public interface, in one binary.
+
+mod evaluation;
+mod statistics_coverage;
+mod statistics_golden;
+mod statistics_refusals;
