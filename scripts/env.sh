@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Where drgym finds what set-up laid out and where Cargo builds. Source it in bash before working by hand:
+#
+#     source scripts/env.sh && cargo build --release
+#
+# Whatever is already set in the environment is kept:
+#   DRGYM_HOME        models, corpora, libtorch, compile cache     (~/.cache/drgym)
+#   LIBTORCH          a libtorch 2.11.0 for building and running   ($DRGYM_HOME/libtorch)
+#   CARGO_TARGET_DIR  compile cache                                ($DRGYM_HOME/target)
+#   DRGYM_DATA        larger data sets read by some tests          (../shared/data beside the repository, if there)
+#   DRGYM_ENCODER     a Hugging Face folder, in place of all-MiniLM-L6-v2
+#   DRGYM_POLICY      a Hugging Face folder, in place of SmolLM2-135M-Instruct
+
+DRGYM_REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+export DRGYM_HOME=${DRGYM_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/drgym}
+export LIBTORCH=${LIBTORCH:-$DRGYM_HOME/libtorch}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$DRGYM_HOME/target}
+if [ -z "${DRGYM_DATA:-}" ] && [ -d "$DRGYM_REPOSITORY/../shared/data" ]; then
+    DRGYM_DATA=$(cd "$DRGYM_REPOSITORY/../shared/data" && pwd -P)
+    export DRGYM_DATA
+fi
+
+# The folder of the sentence encoder: the user's own or the one that set-up lays out.
+drgym_encoder_dir() { printf '%s\n' "${DRGYM_ENCODER:-$DRGYM_HOME/models/all-minilm-l6-v2}"; }
+
+# The folder of the policy: the user's own or the one that set-up imports.
+drgym_policy_dir() { printf '%s\n' "${DRGYM_POLICY:-$DRGYM_HOME/models/smollm2-135m-instruct}"; }
+
+# The binary that a release build leaves.
+drgym_binary() { printf '%s\n' "$CARGO_TARGET_DIR/release/drgym"; }
