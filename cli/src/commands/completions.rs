@@ -1,0 +1,12 @@
+//! `drgym completions`.
+
+use clap::CommandFactory;
+
+use crate::arguments::Arguments;
+use crate::failure::Outcome;
+
+/// Prints the completion script of a shell.
+pub fn run(shell: clap_complete::Shell) -> Outcome {
+    clap_complete::generate(shell, &mut Arguments::command(), "drgym", &mut std::io::stdout());
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! `drgym train`.
+
+use std::sync::Arc;
+
+use drgym_env::task::read_tasks;
+use drgym_env::{Renderer, Task};
+use drgym_trainer::grpo::{self, Ending, GrpoRun};
+use drgym_trainer::model::ModelFolder;
+use drgym_trainer::sampler::LocalPolicy;
+
+use crate::arguments::TrainArguments;
+use crate::config::Config;
+use crate::failure::{Failure, Outcome, WithHint};
+use crate::printer::Printer;
+use crate::{backend, interrupt, rollouts};
+
+/// Trains a model by GRPO.
+pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
+    let source = &arguments.config;
+    let config = Config::read(Some(&source.config), &source.set)?;
+    let name = source.config.display();
+    let section = config.grpo.clone().ok_or_else(|| Failure::new(format!("{name} has no [grpo] section")))?;
+    let tasks = |path: &std::path::Path| -> Outcome<Vec<Arc<Task>>> {
+        Ok(read_tasks(path)?.into_iter().map(Arc::new).collect())
+    };
+    let train = config.tasks.train.as_deref().ok_or_else(|| Failure::new("tasks.train is not set"));
+    let train = tasks(train.hint("name the tasks file that `drgym synth` wrote")?)?;
+    let mut dev = config.tasks.dev.as_deref().map(tasks).transpose()?.unwrap_or_default();
+    dev.truncate(config.tasks.dev_limit.unwrap_or(usize::MAX));
+
+    let folder = ModelFolder::open(&section.model.path)
+        .hint("grpo.model.path must be a Hugging Face model folder, usually a checkpoint of `drgym sft`")?;
+    let env = Arc::new(config.env.clone());
+    let renderer = Arc::new(Renderer::for_model(&section.model.path, env.clone())?);
+    let backend = backend::open(&config.search).await?;
+    let cancel = interrupt::cancel_flag(printer);
+    let scheduler = rollouts::scheduler(&config, renderer, env, backend, cancel.clone())?;
+
+    let bar = printer.bar("grpo", section.steps);
+    let mut progress = |progress: &grpo::GrpoProgress| {
+        let metrics = &progress.metrics;
+        let percent =
+            |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{:.0} %", 100.0 * value));
+        let dev =
+            metrics.dev.as_ref().map_or_else(String::new, |dev| format!(", dev {}", percent(dev.accuracy)));
+        let line = format!(
+            "reward {:.2}, right {}{dev}, entropy {:.2}",
+            metrics.train.reward_mean.unwrap_or(f64::NAN),
+            percent(metrics.train.accuracy),
+            metrics.update.entropy.unwrap_or(f64::NAN),
+        );
+        bar.set(progress.step, line);
+    };
+    let run = GrpoRun {
+        config: section,
+        rollouts: Arc::new(scheduler),
+        train,
+        dev,
+        policy: Box::new(move |handle| Ok(Arc::new(LocalPolicy::for_folder(handle.clone(), &folder)?))),
+        out: arguments.out.clone(),
+        resume: arguments.resume,
+        seed: config.seed,
+        resolved_config_toml: config.to_toml()?,
+        progress: &mut progress,
+        cancel,
+    };
+    let report = grpo::run(run).await?;
+    bar.finish();
+    let best = report.best.as_ref();
+    if arguments.json {
+        printer.json(&serde_json::json!({
+            "step": report.step,
+            "steps": report.steps,
+            "ending": report.ending,
+            "start_accuracy": report.start_accuracy,
+            "best_accuracy": best.map(|(best, _)| best.accuracy),
+            "best_step": best.map(|(best, _)| best.step),
+            "best": best.map(|(_, path)| path),
+            "trained_parameters": report.trained_parameters,
+            "checkpoint": report.checkpoint.path,
+        }))?;
+    } else {
+        printer.say(&format!(
+            "step {} of {}; last checkpoint {}",
+            report.step,
+            report.steps,
+            report.checkpoint.path.display()
+        ));
+        if let Some((best, path)) = best {
+            printer.say(&format!(
+                "best on dev: {:.1} % after step {}, {}",
+                100.0 * best.accuracy,
+                best.step,
+                path.display()
+            ));
+        }
+    }
+    match report.ending {
+        Ending::Finished | Ending::Cancelled => Ok(()),
+        Ending::KlLimit { kl, limit } => Err(Failure::new(format!(
+            "stopped: the divergence of {kl:.4} nats a token exceeds grpo.guard.max_kl = {limit}"
+        )))
+        .hint("lower the learning rate or raise kl_coefficient, and go on from an earlier checkpoint"),
+        Ending::EntropyLimit { entropy, limit } => Err(Failure::new(format!(
+            "stopped: the entropy of {entropy:.4} nats a token crossed the limit of {limit}"
+        )))
+        .hint("the policy is collapsing or dissolving: lower the learning rate or add an entropy bonus"),
+    }
+}
