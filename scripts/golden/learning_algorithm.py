@@ -26,7 +26,8 @@ def advantages(rewards, groups, normalize):
     for group in groups.unique():
         inside = groups == group
         members = rewards[inside]
-        mean, std = (members.mean(), members.std()) if len(members) > 1 else (0.0, torch.tensor(1.0))
+        one = torch.tensor(1.0, dtype=torch.float64)
+        mean, std = (members.mean(), members.std()) if len(members) > 1 else (0.0, one)
         out[inside] = (members - mean) / (std + 1e-6) if normalize else members - mean
     return out.tolist()
 

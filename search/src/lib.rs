@@ -12,7 +12,13 @@
 //! The feature `corpora` adds the corpus readers, `engine` adds encoders, indexes and the HTTP server.
 
 pub mod backend;
+#[cfg(feature = "corpora")]
+pub mod corpus;
 pub mod document;
+#[cfg(feature = "engine")]
+pub mod encoder;
+#[cfg(feature = "engine")]
+mod kernels;
 
 pub use backend::{Page, PageRequest, Provenance, SearchBackend, SearchError, SearchHit, SearchResponse};
 pub use document::{Chunk, Document};
