@@ -291,6 +291,9 @@ pub struct CompareArguments {
     /// Results folder of the second evaluation
     #[arg(value_name = "DIR")]
     pub second: PathBuf,
+    /// A further pair, for instance of another training seed; the difference is pooled over all pairs
+    #[arg(long, num_args = 2, value_names = ["DIR", "DIR"])]
+    pub also: Vec<PathBuf>,
     /// Seed of the bootstrap
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

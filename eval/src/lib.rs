@@ -17,7 +17,7 @@ pub mod statistics;
 pub mod summary;
 
 pub use benchmark::{Benchmark, BenchmarkError};
-pub use comparison::{Comparison, compare};
+pub use comparison::{Comparison, PooledComparison, compare, compare_pooled};
 pub use results::{Results, ResultsError};
 pub use run::{EvaluationError, EvaluationRequest, evaluate};
 pub use summary::{FailureCounts, Rate, Summary};

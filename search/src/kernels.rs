@@ -4,6 +4,11 @@
 //! and for AVX2, chosen at run time. Neither version fuses a multiplication with an addition, and the order of every
 //! sum is fixed by the lanes, so both give the same bits: a ranking does not depend on the processor's age.
 #![expect(unsafe_code, reason = "a function compiled for AVX2 may be called only where the processor has it")]
+#![expect(
+    clippy::inline_always,
+    reason = "a body must become part of each version to be compiled for its processor"
+)]
+#![expect(clippy::excessive_precision, reason = "coefficients are given as printed in their source")]
 
 /// Lanes of an accumulator: four 256-bit registers hide the latency of the additions.
 const LANES: usize = 32;

@@ -9,7 +9,7 @@ use drgym_env::{
     RolloutConfig, Scheduler, ScriptedPolicy, Task, TaskProvenance,
 };
 use drgym_eval::results::{read_traces, traces_hash};
-use drgym_eval::{EvaluationRequest, Results, Summary, compare, evaluate};
+use drgym_eval::{EvaluationRequest, Results, Summary, compare, compare_pooled, evaluate};
 use drgym_judge::{AnswerJudge, JudgeError, JudgeRequest, Verdict, VerdictSource};
 use drgym_search::{Page, PageRequest, Provenance, SearchBackend, SearchError, SearchHit, SearchResponse};
 
@@ -127,6 +127,9 @@ async fn wrong_and_missing_answers_are_told_apart_and_runs_compared() {
     assert_eq!((comparison.n, comparison.only_first, comparison.only_second), (2, 2, 0));
     assert!((comparison.difference.difference - 1.0).abs() < 1e-12);
     assert!((comparison.mcnemar_p - 0.5).abs() < 1e-12, "two discordant pairs: p = 2 / 4");
+    let pooled = compare_pooled(&[(right.clone(), wrong.clone()), (right.clone(), right)], 1).unwrap();
+    assert_eq!((pooled.n, pooled.each), (2, vec![1.0, 0.0]), "only episodes that all four scored");
+    assert!((pooled.difference.difference - 0.5).abs() < 1e-12);
 }
 
 #[tokio::test]

@@ -7,6 +7,9 @@
 //! | `title` | `title` | empty |
 //! | `text` | `text`, `contents`, `content`, `Clean-Text` | error |
 //!
+//! Passages of one page often share its address. The first keeps it; each later one gets `<url>#<doc_id>`, and the
+//! address of the page is kept as `page_url` in `extra`.
+//!
 //! `contents` in the form of Search-R1's Wikipedia (`"Title"⏎text`) is taken apart if there is no `title`. All other
 //! fields are kept in `extra`. Empty lines are skipped; anything else that is not a document is an error.
 
@@ -25,6 +28,9 @@ const ID_FIELDS: [&str; 5] = ["id", "_id", "doc_id", "docid", "ClueWeb22-ID"];
 const URL_FIELDS: [&str; 2] = ["url", "URL"];
 const TEXT_FIELDS: [&str; 4] = ["text", "contents", "content", "Clean-Text"];
 const ENDINGS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
+
+/// Where the address of the page goes if an earlier document has taken it.
+const PAGE_URL: &str = "page_url";
 
 /// Reads the documents of a list of files, in order.
 pub struct JsonlReader {
@@ -68,11 +74,19 @@ impl JsonlReader {
                 self.current = None;
                 continue;
             };
-            let document = parse(&line, &lines.path, lines.number)?;
+            let mut document = parse(&line, &lines.path, lines.number)?;
             let (what, value) = match self.seen.insert(&document.doc_id, &document.url) {
                 Novelty::New => return Ok(Some(document)),
                 Novelty::DuplicateDocId => ("doc_id", document.doc_id),
-                Novelty::DuplicateUrl => ("url", document.url),
+                Novelty::DuplicateUrl => {
+                    let own = format!("{}#{}", document.url, document.doc_id);
+                    if self.seen.insert_url(&own) {
+                        let page = std::mem::replace(&mut document.url, own);
+                        document.extra.insert(PAGE_URL.to_owned(), Value::String(page));
+                        return Ok(Some(document));
+                    }
+                    ("url", own)
+                }
             };
             return Err(CorpusError::Duplicate { path: lines.path.clone(), line: lines.number, what, value });
         }

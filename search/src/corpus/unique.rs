@@ -27,11 +27,16 @@ impl UniqueKeys {
     pub(super) fn insert(&mut self, doc_id: &str, url: &str) -> Novelty {
         if !self.doc_ids.insert(key(doc_id)) {
             Novelty::DuplicateDocId
-        } else if !self.urls.insert(key(url)) {
+        } else if !self.insert_url(url) {
             Novelty::DuplicateUrl
         } else {
             Novelty::New
         }
+    }
+
+    /// Whether the address is new.
+    pub(super) fn insert_url(&mut self, url: &str) -> bool {
+        self.urls.insert(key(url))
     }
 }
 

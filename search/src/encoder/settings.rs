@@ -92,7 +92,8 @@ impl ModelConfig {
         }
         let heads = config.num_attention_heads;
         if heads == 0 || !config.hidden_size.is_multiple_of(heads) || config.hidden_size == 0 {
-            let reason = format!("hidden_size {} is not a multiple of {heads} attention heads", config.hidden_size);
+            let reason =
+                format!("hidden_size {} is not a multiple of {heads} attention heads", config.hidden_size);
             return Err(EncoderError::Malformed { path, reason });
         }
         Ok(config)
@@ -100,13 +101,18 @@ impl ModelConfig {
 }
 
 impl Settings {
-    pub(super) fn read(dir: &Path, config: &ModelConfig, options: &EncoderOptions) -> Result<Self, EncoderError> {
+    pub(super) fn read(
+        dir: &Path,
+        config: &ModelConfig,
+        options: &EncoderOptions,
+    ) -> Result<Self, EncoderError> {
         let pooling = match options.pooling {
             Some(pooling) => pooling,
             None => read_pooling(dir)?,
         };
         let lengths = dir.join("sentence_bert_config.json");
-        let told = if lengths.is_file() { read_json::<SequenceLength>(&lengths)?.max_seq_length } else { None };
+        let told =
+            if lengths.is_file() { read_json::<SequenceLength>(&lengths)?.max_seq_length } else { None };
         let longest = config.max_position_embeddings;
         let max_sequence = options.max_sequence.or(told).unwrap_or(longest);
         if max_sequence > longest || max_sequence < 4 {
@@ -144,7 +150,12 @@ fn read_pooling(dir: &Path) -> Result<Pooling, EncoderError> {
             "Pooling" => pooling = Some(dir.join(module.path).join("config.json")),
             _ => {
                 let supported = "Transformer, Pooling, Normalize";
-                return Err(EncoderError::Unsupported { path, what: "a module", found: module.r#type, supported });
+                return Err(EncoderError::Unsupported {
+                    path,
+                    what: "a module",
+                    found: module.r#type,
+                    supported,
+                });
             }
         }
     }

@@ -37,19 +37,26 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub(super) fn from_safetensors(bytes: &[u8], path: &Path, config: &ModelConfig) -> Result<Self, EncoderError> {
+    pub(super) fn from_safetensors(
+        bytes: &[u8],
+        path: &Path,
+        config: &ModelConfig,
+    ) -> Result<Self, EncoderError> {
         let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu)
             .map_err(|error| EncoderError::Malformed { path: path.to_owned(), reason: error.to_string() })?;
-        let prefix = if tensors.contains_key("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
+        let prefix =
+            if tensors.contains_key("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
         let file = File { tensors, path, prefix };
         let hidden = config.hidden_size;
         let wide = config.intermediate_size;
 
         let embeddings = "embeddings";
-        let words = file.flat(&format!("{embeddings}.word_embeddings.weight"), &[config.vocab_size, hidden])?;
+        let words =
+            file.flat(&format!("{embeddings}.word_embeddings.weight"), &[config.vocab_size, hidden])?;
         let shape = [config.max_position_embeddings, hidden];
         let mut positions = file.flat(&format!("{embeddings}.position_embeddings.weight"), &shape)?;
-        let types = file.flat(&format!("{embeddings}.token_type_embeddings.weight"), &[config.type_vocab_size, hidden])?;
+        let types = file
+            .flat(&format!("{embeddings}.token_type_embeddings.weight"), &[config.type_vocab_size, hidden])?;
         for row in positions.chunks_exact_mut(hidden) {
             for (x, t) in row.iter_mut().zip(&types) {
                 *x += t;
@@ -93,7 +100,8 @@ impl File<'_> {
     fn tensor(&self, name: &str, expected: &[usize]) -> Result<Tensor, EncoderError> {
         let name = format!("{}{name}", self.prefix);
         let found = self.tensors.get(&name).filter(|tensor| tensor.dims() == expected).ok_or_else(|| {
-            let found = self.tensors.get(&name).map_or("none".to_owned(), |tensor| format!("{:?}", tensor.dims()));
+            let found =
+                self.tensors.get(&name).map_or("none".to_owned(), |tensor| format!("{:?}", tensor.dims()));
             EncoderError::Weight { path: self.path.to_owned(), name, expected: expected.to_vec(), found }
         })?;
         Ok(found.to_dtype(DType::F32)?)

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Does GRPO teach a policy to search, beyond its SFT start? The experiment behind docs/results.md, resumable at any point:
+#
+#     scripts/learn.sh             seeds 1, 2 and 3
+#     scripts/learn.sh 2           one seed; the pooled figures come once all three are there
+#
+# For each seed: SFT on expert traces, GRPO from there with the checkpoint chosen on dev tasks, the same start trained on by
+# SFT with fresh expert traces for as long as GRPO took, and one evaluation of each on the held-out test tasks, beside it the
+# trained policy with search switched off. The untrained policy and the expert, the ceiling, are the same for all seeds.
+set -euo pipefail
+
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=scripts/env.sh
+source "$scripts/env.sh"
+# shellcheck source=scripts/lib/report.sh
+source "$scripts/lib/report.sh"
+# shellcheck source=scripts/lib/stages.sh
+source "$scripts/lib/stages.sh"
+cd "$DRGYM_REPOSITORY"
+
+seeds=("$@")
+[ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
+config=configs/learn.toml
+run=${DRGYM_LEARN_RUN:-runs/learn}
+drgym=$(drgym_binary)
+policy=$(drgym_policy_dir)
+mkdir -p "$run"
+
+stage "set-up" "$scripts/setup.sh"
+stage "build" cargo build --release --locked -p drgym
+stage "policy import" "$scripts/setup.sh" --model
+
+stage_once "index" "$run/index/manifest.json" \
+    "$drgym" index build --corpus "$DRGYM_HOME/corpora/factbook" --format factbook \
+    --encoder "$(drgym_encoder_dir)" --chunk 96 --out "$run/index"
+common=(--config "$config" --set "search.index=$run/index"
+    --set "tasks.train=$run/tasks/train.jsonl" --set "tasks.dev=$run/tasks/dev.jsonl")
+stage_once "synthesise" "$run/tasks/manifest.json" "$drgym" synth "${common[@]}" --out "$run/tasks"
+
+evaluate() { # evaluate FOLDER POLICY SETTING...
+    local out=$1 evaluated=$2
+    shift 2
+    stage_once "evaluate $out" "$out/results.json" \
+        "$drgym" eval "${common[@]}" "$@" --data "$run/tasks/test.jsonl" --policy "$evaluated" --out "$out"
+}
+train() { # train VERB OUT REPORT SETTING...
+    local verb=$1 out=$2 report=$3 resume=() begun=$SECONDS
+    shift 3
+    [ ! -d "$out" ] || resume=(--resume)
+    "$drgym" "$verb" "${common[@]}" "$@" --out "$out" ${resume[@]+"${resume[@]}"} --json >"$report.part" || return
+    # A resumed run adds to the time that the earlier attempts took.
+    printf '%s\n' $((SECONDS - begun)) >>"$out.seconds"
+    mv "$report.part" "$report"
+}
+report_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1])).get(sys.argv[2]) or "")' "$1" "$2"; }
+seconds() { python3 "$scripts/lib/phase_seconds.py" "$1"; }
+
+evaluate "$run/expert" "expert:$policy"
+evaluate "$run/untrained" "$policy"
+
+for seed in "${seeds[@]}"; do
+    here=$run/seed$seed
+    mkdir -p "$here"
+    stage_once "seed $seed: sft" "$here/sft.json" \
+        train sft "$here/sft" "$here/sft.json" --set "seed=$seed" --set "sft.model.path=$policy"
+    start=$(report_field "$here/sft.json" checkpoint)
+    stage_once "seed $seed: grpo" "$here/grpo.json" \
+        train train "$here/grpo" "$here/grpo.json" --set "seed=$seed" --set "grpo.model.path=$start"
+    best=$(report_field "$here/grpo.json" best)
+
+    # As many fresh expert traces as fit into the time that GRPO spent on episodes and updates.
+    budget=$(seconds "$here/grpo/metrics.jsonl")
+    pace=$(seconds "$here/sft/metrics.jsonl")
+    used=$(grep -c . "$here/sft/metrics.jsonl")
+    batch=8
+    fresh=$(python3 -c 'import sys; b, p, n, s, cap = map(float, sys.argv[1:]); print(int(min(cap, max(s, b / p * n * s))))' \
+        "$budget" "$pace" "$used" "$batch" "${DRGYM_LEARN_MOST_TRACES:-1500}")
+    demonstrations=$("$drgym" config show "${common[@]}" | sed -n '/^\[demonstrations\]/,/^\[/s/^count = //p')
+    stage_once "seed $seed: sft for the same time ($fresh traces)" "$here/sft-more.json" \
+        train sft "$here/sft-more" "$here/sft-more.json" --set "seed=$seed" --set "sft.model.path=$start" \
+        --set "demonstrations.skip=$demonstrations" --set "demonstrations.count=$fresh"
+    more=$(report_field "$here/sft-more.json" checkpoint)
+
+    evaluate "$here/eval-sft" "$start" --set "seed=$seed"
+    evaluate "$here/eval-grpo" "$best" --set "seed=$seed"
+    evaluate "$here/eval-sft-more" "$more" --set "seed=$seed"
+    evaluate "$here/eval-grpo-no-search" "$best" --set "seed=$seed" --set env.search=false
+done
+
+python3 "$scripts/lib/learn_table.py" "$run"
+pooled() { # pooled FIRST SECOND: over the seeds that have both
+    local pairs=() seed
+    for seed in 1 2 3; do
+        if [ -e "$run/seed$seed/$1/results.json" ] && [ -e "$run/seed$seed/$2/results.json" ]; then
+            [ ${#pairs[@]} -eq 0 ] || pairs+=(--also)
+            pairs+=("$run/seed$seed/$1" "$run/seed$seed/$2")
+        fi
+    done
+    printf '%s − %s: ' "$1" "$2"
+    "$drgym" compare "${pairs[@]}"
+}
+pooled eval-grpo eval-sft
+pooled eval-grpo eval-sft-more
+pooled eval-sft-more eval-sft
+pooled eval-grpo eval-grpo-no-search
+print_stages

@@ -1,0 +1,347 @@
+//! The search sandbox over HTTP, in DeepResearchGym's format.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /search?query=…&k=10` | `{"results": [base64…], "distances": null, "outlinks": null}` |
+//! | `GET /fetch?url=…` (or `doc_id=…`, our extension) | `{"clean_text": base64}`, or 404 `{"detail": "URL not found."}` |
+//! | `GET /fetch/health` | `{"status", "service", "url_mappings_loaded"}` |
+//! | `GET /health` | `{"status": "healthy"}` |
+//!
+//! The first index answers there; every index also answers under `/NAME/search`, `/NAME/fetch` and so on. Every
+//! response carries the hash of its index in the header `x-drgym-index`. Errors are `{"detail": …}`: 400 for a faulty
+//! request, 404, 429 with `Retry-After` when too many requests are being answered, 500 for a fault of ours, 504 after the
+//! time limit; no body tells anything about this machine.
+//!
+//! Parameters of `/search`: `query` (needed, not empty), `k` (1 to 1000), `with_distance` (adds the inner products),
+//! `with_outlink` (adds an empty list: our corpora keep no links). Accepted for the sake of clients and without
+//! effect on an exact index in one piece: `complexity` (an exact search has no search list), `shard_ids`,
+//! `num_of_shards` and `cw22_a` (there is one shard), `rerank` (there is no re-ranker), `original_query` and
+//! `iteration` (tracking). A document's `text` is the passage that matched; `/fetch` gives the whole.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::backend::{PageRequest, SearchError};
+use crate::document::Document;
+use crate::local::{FoundDocument, LocalBackend};
+use crate::wire::{ErrorBody, FetchBody, INDEX_HEADER, SearchBody, WireDocument};
+
+/// The most hits that one request may ask for.
+pub const MAX_K: usize = 1000;
+
+/// What to serve.
+pub struct ServeOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub addr: SocketAddr,
+    /// Name and backend; the first one also answers without its name.
+    pub indexes: Vec<(String, LocalBackend)>,
+    /// Longest time for one answer.
+    pub timeout: Duration,
+    /// Requests to each index that are answered at the same time; further ones are refused at once, with 429.
+    pub concurrency: usize,
+}
+
+/// Why the server cannot start or has stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// There is nothing to serve.
+    #[error("no index to serve")]
+    NoIndex,
+    /// A name cannot be part of a path, is taken, or hides a route.
+    #[error("{name:?} cannot name an index: {reason}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {source}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The server broke down.
+    #[error("the server stopped: {0}")]
+    Stopped(String),
+}
+
+/// A running server. Dropping it stops the server without waiting.
+pub struct ServerHandle {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl ServerHandle {
+    /// The address that is listened on.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// `http://ADDR`, the base address for clients.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Takes no more requests, answers those that have begun, and ends.
+    pub async fn shutdown(mut self) -> Result<(), ServeError> {
+        self.stop = None;
+        self.finished().await
+    }
+
+    /// Runs until `signal` comes, then ends as [`shutdown`](Self::shutdown) does.
+    pub async fn run_until(mut self, signal: impl Future<Output = ()>) -> Result<(), ServeError> {
+        tokio::pin!(signal);
+        tokio::select! {
+            () = &mut signal => self.shutdown().await,
+            ended = &mut self.task => stopped(ended),
+        }
+    }
+
+    async fn finished(&mut self) -> Result<(), ServeError> {
+        stopped((&mut self.task).await)
+    }
+}
+
+impl Drop for ServerHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn stopped(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), ServeError> {
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(ServeError::Stopped(error.to_string())),
+        Err(error) => Err(ServeError::Stopped(error.to_string())),
+    }
+}
+
+/// Starts to listen; returns when the address is bound.
+pub async fn serve(options: ServeOptions) -> Result<ServerHandle, ServeError> {
+    let router = router(&options)?;
+    let listen = |source| ServeError::Listen { addr: options.addr, source };
+    let listener = TcpListener::bind(options.addr).await.map_err(listen)?;
+    let addr = listener.local_addr().map_err(listen)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(async move {
+        // An error means that the sender is gone, which asks for the same.
+        axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) }).await
+    });
+    Ok(ServerHandle { addr, stop: Some(stop), task })
+}
+
+struct Served {
+    backend: LocalBackend,
+    hash: HeaderValue,
+    timeout: Duration,
+    permits: Semaphore,
+}
+
+type Shared = Arc<Served>;
+
+fn router(options: &ServeOptions) -> Result<Router, ServeError> {
+    let mut names = Vec::new();
+    let mut router = Router::new();
+    let mut default = None;
+    for (name, backend) in &options.indexes {
+        let bad = |reason| Err(ServeError::Name { name: name.clone(), reason });
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)) {
+            return bad("expected letters, digits, hyphens and underscores");
+        }
+        if ["search", "fetch", "health"].contains(&name.as_str()) {
+            return bad("it would hide a route of the default index");
+        }
+        if names.contains(&name) {
+            return bad("another index has it");
+        }
+        names.push(name);
+        let Ok(hash) = HeaderValue::from_str(&backend.info().hash) else {
+            return bad("its index has a malformed hash");
+        };
+        let permits = Semaphore::new(options.concurrency.clamp(1, Semaphore::MAX_PERMITS));
+        let served = Arc::new(Served { backend: backend.clone(), hash, timeout: options.timeout, permits });
+        router = router.nest(&format!("/{name}"), routes(&served));
+        default.get_or_insert(served);
+    }
+    let default = default.ok_or(ServeError::NoIndex)?;
+    let answer_for_all = middleware::from_fn_with_state(Arc::clone(&default), name_index);
+    Ok(router.merge(routes(&default)).fallback(no_route).layer(answer_for_all))
+}
+
+fn routes(served: &Shared) -> Router {
+    Router::new()
+        .route("/search", get(search))
+        .route("/fetch", get(fetch))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(served), admit))
+        // Health is answered however busy the index is.
+        .route("/fetch/health", get(fetch_health))
+        .route("/health", get(health))
+        .method_not_allowed_fallback(async || detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"))
+        .layer(CatchPanicLayer::custom(|_| detail(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL)))
+        .layer(middleware::from_fn_with_state(Arc::clone(served), name_index))
+        .with_state(Arc::clone(served))
+}
+
+const INTERNAL: &str = "Internal server error.";
+
+/// Names the index on every response and bounds its time.
+async fn name_index(State(served): State<Shared>, request: Request, next: Next) -> Response {
+    let mut response = match tokio::time::timeout(served.timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => detail(StatusCode::GATEWAY_TIMEOUT, "The search took too long."),
+    };
+    response.headers_mut().entry(INDEX_HEADER).or_insert_with(|| served.hash.clone());
+    response
+}
+
+/// Refuses at once what would only wait: a client that is told can go elsewhere or come back.
+async fn admit(State(served): State<Shared>, request: Request, next: Next) -> Response {
+    let Ok(_permit) = served.permits.try_acquire() else {
+        let mut response = detail(StatusCode::TOO_MANY_REQUESTS, "Too many requests are being answered.");
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        return response;
+    };
+    next.run(request).await
+}
+
+async fn no_route() -> Response {
+    detail(StatusCode::NOT_FOUND, "Not Found")
+}
+
+type Parameters = Result<Query<HashMap<String, String>>, axum::extract::rejection::QueryRejection>;
+
+async fn search(State(served): State<Shared>, parameters: Parameters) -> Result<Response, Refusal> {
+    let parameters = Checked::new(parameters)?;
+    let query = parameters.get("query").filter(|query| !query.trim().is_empty());
+    let Some(query) = query else {
+        return Err(bad_request("The parameter 'query' is missing or empty."));
+    };
+    let k = parameters.number("k")?.unwrap_or(10);
+    if !(1..=MAX_K).contains(&k) {
+        return Err(bad_request(&format!("'k' is {k}, expected 1 to {MAX_K}.")));
+    }
+    let with_distance = parameters.flag("with_distance")?;
+    let with_outlink = parameters.flag("with_outlink")?;
+    // Without effect here, but nonsense in them is told all the same.
+    for name in ["cw22_a", "rerank"] {
+        parameters.flag(name)?;
+    }
+    for name in ["complexity", "num_of_shards"] {
+        parameters.number(name)?;
+    }
+
+    let found = served.backend.search_documents(query, k).await.map_err(refusal)?;
+    let distances = with_distance.then(|| found.iter().filter_map(|found| found.hit.score).collect());
+    let results = found
+        .into_iter()
+        .map(|FoundDocument { hit, document }| {
+            let wire = WireDocument { doc_id: hit.doc_id, url: hit.url, title: hit.title, text: hit.text };
+            wire.encode(&document.extra)
+        })
+        .collect();
+    Ok(Json(SearchBody { results, distances, outlinks: with_outlink.then(Vec::new) }).into_response())
+}
+
+async fn fetch(State(served): State<Shared>, parameters: Parameters) -> Result<Response, Refusal> {
+    let parameters = Checked::new(parameters)?;
+    parameters.flag("with_outlink")?;
+    let request = match (parameters.get("url"), parameters.get("doc_id")) {
+        (Some(url), None) => PageRequest::Url(url.to_owned()),
+        (None, Some(doc_id)) => PageRequest::DocId(doc_id.to_owned()),
+        _ => return Err(bad_request("Expected exactly one of the parameters 'url' and 'doc_id'.")),
+    };
+    let Document { doc_id, url, title, text, extra } =
+        served.backend.fetch_document(&request).await.map_err(refusal)?;
+    let clean_text = WireDocument { doc_id, url, title, text }.encode(&extra);
+    Ok(Json(FetchBody { clean_text, outlink: None }).into_response())
+}
+
+async fn health() -> Response {
+    Json(json!({"status": "healthy"})).into_response()
+}
+
+async fn fetch_health(State(served): State<Shared>) -> Response {
+    let count = served.backend.document_count();
+    Json(json!({"status": "healthy", "service": "fetch", "url_mappings_loaded": count})).into_response()
+}
+
+/// Query parameters, whose faults are answered in the form of all other errors.
+struct Checked(HashMap<String, String>);
+
+impl Checked {
+    fn new(parameters: Parameters) -> Result<Self, Refusal> {
+        match parameters {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(_) => Err(bad_request("The query string cannot be decoded.")),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn number(&self, name: &str) -> Result<Option<usize>, Refusal> {
+        let Some(value) = self.get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| bad_request(&format!("'{name}' is not a whole number.")))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        match self.get(name).unwrap_or_default().to_ascii_lowercase().as_str() {
+            "" | "false" | "0" | "no" | "off" => Ok(false),
+            "true" | "1" | "yes" | "on" => Ok(true),
+            _ => Err(bad_request(&format!("'{name}' is neither true nor false."))),
+        }
+    }
+}
+
+/// An error of the API: a status and what the caller is told.
+struct Refusal {
+    status: StatusCode,
+    detail: String,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.status, Json(ErrorBody { detail: self.detail })).into_response()
+    }
+}
+
+fn bad_request(reason: &str) -> Refusal {
+    Refusal { status: StatusCode::BAD_REQUEST, detail: reason.to_owned() }
+}
+
+fn refusal(error: SearchError) -> Refusal {
+    let (status, detail) = match error {
+        SearchError::NotFound { .. } => (StatusCode::NOT_FOUND, "URL not found.".to_owned()),
+        SearchError::BadRequest(reason) => (StatusCode::BAD_REQUEST, reason),
+        other => {
+            tracing::error!(error = %other, "search failed");
+            (StatusCode::INTERNAL_SERVER_ERROR, INTERNAL.to_owned())
+        }
+    };
+    Refusal { status, detail }
+}
+
+fn detail(status: StatusCode, detail: &str) -> Response {
+    Refusal { status, detail: detail.to_owned() }.into_response()
+}

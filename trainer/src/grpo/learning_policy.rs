@@ -1,0 +1,41 @@
+//! The policy that a run's episodes are drawn from, while its weights change between steps.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use drgym_env::Policy;
+
+use crate::error::TrainError;
+use crate::model::{ModelFolder, ModelHandle};
+use crate::sampler::LocalPolicy;
+
+/// A policy that draws from the model being trained.
+#[async_trait]
+pub trait LearningPolicy: Policy {
+    /// Called when no session is open and the weights are those after `version` steps: whatever was computed with
+    /// others is forgotten, and [`Policy::info`] gives the version from now on.
+    async fn weights_changed(&self, version: u64) -> Result<(), TrainError>;
+}
+
+/// Makes the policy, once the model has its thread.
+pub type PolicyMaker = Box<dyn FnOnce(&ModelHandle) -> Result<Arc<dyn LearningPolicy>, TrainError> + Send>;
+
+/// The sampler of this crate, with tokenizer and end tokens of a model's folder.
+pub fn local_policy(folder: PathBuf) -> PolicyMaker {
+    Box::new(move |handle| {
+        let folder = ModelFolder::open(&folder)?;
+        Ok(Arc::new(LocalPolicy::for_folder(handle.clone(), &folder)?))
+    })
+}
+
+#[async_trait]
+impl LearningPolicy for LocalPolicy {
+    async fn weights_changed(&self, version: u64) -> Result<(), TrainError> {
+        // Jobs of the model thread keep their order, so this is done before the next token is drawn.
+        self.invalidate()?;
+        self.set_version(version);
+        Ok(())
+    }
+}
