@@ -37,15 +37,11 @@ async fn open_index(index: &Path, encoder: Option<&Path>) -> Outcome<Arc<dyn Sea
 /// Opens an index folder with its encoder.
 #[cfg(feature = "engine")]
 pub async fn open_local(index: &Path, encoder: Option<&Path>) -> Outcome<drgym_search::local::LocalBackend> {
-    use drgym_search::encoder::EncoderOptions;
     use drgym_search::local::LocalBackend;
 
     let (index, encoder) = (index.to_owned(), encoder.map(Path::to_owned));
-    let opened = tokio::task::spawn_blocking(move || {
-        let options = EncoderOptions::default();
-        LocalBackend::open(&index, encoder.as_deref(), &options)
-    })
-    .await?;
+    let opened =
+        tokio::task::spawn_blocking(move || LocalBackend::open(&index, encoder.as_deref(), None)).await?;
     opened.hint("build an index with `drgym index build`, check one with `drgym index verify`")
 }
 

@@ -63,7 +63,10 @@ pub struct PooledComparison {
 }
 
 /// Pools pairs over the episodes that every one of the evaluations scored.
-pub fn compare_pooled(pairs: &[(Vec<Trace>, Vec<Trace>)], seed: u64) -> Result<PooledComparison, StatisticsError> {
+pub fn compare_pooled(
+    pairs: &[(Vec<Trace>, Vec<Trace>)],
+    seed: u64,
+) -> Result<PooledComparison, StatisticsError> {
     let score = |trace: &Trace| trace.correct.map(|correct| f64::from(u8::from(correct)));
     let scores: Vec<[HashMap<_, f64>; 2]> = pairs
         .iter()

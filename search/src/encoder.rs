@@ -23,6 +23,9 @@ pub struct EncoderIdentity {
     pub dimension: usize,
     /// See [`Encoder::max_tokens`].
     pub max_tokens: usize,
+    /// What overrode the encoder's folder; needed to load it so again.
+    #[serde(default, skip_serializing_if = "EncoderOptions::overrides_nothing")]
+    pub overrides: EncoderOptions,
 }
 
 /// Turns texts into vectors of unit length.

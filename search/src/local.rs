@@ -40,14 +40,16 @@ impl LocalBackend {
     ///
     /// Without `encoder` it is looked for where it lay when the index was built and then, by its name, in `models/`
     /// under `$DRGYM_HOME` (`~/.cache/drgym` if that is not set). Wherever it is found, its fingerprint must be the
-    /// one in the index.
-    pub fn open(dir: &Path, encoder: Option<&Path>, options: &EncoderOptions) -> Result<Self, IndexError> {
+    /// one in the index. It is loaded with the settings that the index was built with, on `threads` threads (all
+    /// cores when `None`).
+    pub fn open(dir: &Path, encoder: Option<&Path>, threads: Option<usize>) -> Result<Self, IndexError> {
         let index = FlatIndex::open(dir)?;
+        let options = EncoderOptions { threads, ..index.info().manifest.encoder.overrides.clone() };
         let folder = match encoder {
             Some(folder) => folder.to_owned(),
             None => find_encoder(&index)?,
         };
-        let encoder = BertEncoder::load(&folder, options)?;
+        let encoder = BertEncoder::load(&folder, &options)?;
         Self::new(index, Arc::new(encoder))
     }
 

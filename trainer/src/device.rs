@@ -53,7 +53,11 @@ pub fn device(name: &str) -> Result<Device, DeviceError> {
         }
     };
     if let Err(reason) = open_cuda_library() {
-        return Err(DeviceError::NoCudaLibrary { name: name.to_owned(), library: CUDA_LIBRARY.into(), reason });
+        return Err(DeviceError::NoCudaLibrary {
+            name: name.to_owned(),
+            library: CUDA_LIBRARY.into(),
+            reason,
+        });
     }
     let count = if tch::Cuda::is_available() { tch::Cuda::device_count() } else { 0 };
     if i64::try_from(index).is_ok_and(|index| index < count) {

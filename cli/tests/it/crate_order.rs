@@ -25,9 +25,15 @@ fn crates_depend_on_one_another_in_one_direction() {
         .exec()
         .unwrap();
     let names: BTreeSet<&str> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
-    assert_eq!(names, allowed.keys().copied().collect(), "a crate is missing from this test, or from the workspace");
+    assert_eq!(
+        names,
+        allowed.keys().copied().collect(),
+        "a crate is missing from this test, or from the workspace"
+    );
     for package in &metadata.packages {
-        for dependency in package.dependencies.iter().filter(|dependency| names.contains(dependency.name.as_str())) {
+        for dependency in
+            package.dependencies.iter().filter(|dependency| names.contains(dependency.name.as_str()))
+        {
             let name = package.name.as_str();
             assert!(
                 allowed[name].contains(&dependency.name.as_str()),

@@ -63,7 +63,12 @@ fn bad_input_is_reported_in_a_line_with_status_1() {
         assert!(!ended.stderr.contains("panicked"), "{case}: {}", ended.stderr);
         writeln!(report, "$ drgym {case}\n{}", ended.stderr.replace(&root, "{root}")).unwrap();
     }
-    let encoder_cases = [("broken", "broken.jsonl"), ("empty", "empty.jsonl"), ("text", "no-text.jsonl"), ("id", "twice.jsonl")];
+    let encoder_cases = [
+        ("broken", "broken.jsonl"),
+        ("empty", "empty.jsonl"),
+        ("text", "no-text.jsonl"),
+        ("id", "twice.jsonl"),
+    ];
     if let Some(encoder) = encoder {
         for (_, file) in encoder_cases {
             let out = folder.path().join("index");
@@ -79,9 +84,20 @@ fn bad_input_is_reported_in_a_line_with_status_1() {
 
 fn build_arguments(corpus: &Path, encoder: &Path, out: &Path) -> Vec<String> {
     let text = |path: &Path| path.display().to_string();
-    ["index", "build", "--format", "jsonl", "--corpus", &text(corpus), "--encoder", &text(encoder), "--out", &text(out)]
-        .map(str::to_owned)
-        .to_vec()
+    [
+        "index",
+        "build",
+        "--format",
+        "jsonl",
+        "--corpus",
+        &text(corpus),
+        "--encoder",
+        &text(encoder),
+        "--out",
+        &text(out),
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 #[test]
@@ -108,7 +124,8 @@ fn a_killed_build_leaves_the_old_index_whole() {
     let (small, large) = (folder.path().join("small.jsonl"), folder.path().join("large.jsonl"));
     let corpus = |count: usize| {
         (0..count).fold(String::new(), |mut text, number| {
-            writeln!(text, "{{\"id\":\"{number}\",\"text\":\"document number {number} about something\"}}").unwrap();
+            writeln!(text, "{{\"id\":\"{number}\",\"text\":\"document number {number} about something\"}}")
+                .unwrap();
             text
         })
     };
@@ -116,12 +133,17 @@ fn a_killed_build_leaves_the_old_index_whole() {
     std::fs::write(&large, corpus(3000)).unwrap();
     let index = folder.path().join("index");
     assert_eq!(run(&build_arguments(&small, &encoder, &index)).code, Some(0));
-    let hash = |path: &Path| run(&["index".as_ref(), "info".as_ref(), path.as_os_str(), "--json".as_ref()]).stdout;
+    let hash =
+        |path: &Path| run(&["index".as_ref(), "info".as_ref(), path.as_os_str(), "--json".as_ref()]).stdout;
     let before = hash(&index);
 
     // Killed as soon as something of the new index is there to be lost.
-    let mut builder =
-        drgym().args(build_arguments(&large, &encoder, &index)).arg("--overwrite").stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut builder = drgym()
+        .args(build_arguments(&large, &encoder, &index))
+        .arg("--overwrite")
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     while builder.try_wait().unwrap().is_none() && std::fs::read_dir(folder.path()).unwrap().count() <= 3 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }

@@ -23,8 +23,17 @@ fn built(folder: &Path) -> Option<()> {
     let text = |name: &str| folder.join(name).display().to_string();
     let encoder = encoder.display().to_string();
     let ended = run(&[
-        "index", "build", "--format", "jsonl", "--corpus", &text("corpus.jsonl"), "--encoder", &encoder, "--out",
-        &text("index"), "--quiet",
+        "index",
+        "build",
+        "--format",
+        "jsonl",
+        "--corpus",
+        &text("corpus.jsonl"),
+        "--encoder",
+        &encoder,
+        "--out",
+        &text("index"),
+        "--quiet",
     ]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     Some(())
@@ -36,7 +45,8 @@ fn search_from_the_folder_and_from_the_server_agree_and_eval_scores_the_expert()
     let Some(()) = built(folder.path()) else { return };
     let text = |name: &str| folder.path().join(name).display().to_string();
     let search = |source: &[&str]| {
-        let arguments = [&["search", "--query", "highest mountain of Kenya", "-k", "2", "--json"], source].concat();
+        let arguments =
+            [&["search", "--query", "highest mountain of Kenya", "-k", "2", "--json"], source].concat();
         let found = run(&arguments);
         assert_eq!(found.code, Some(0), "{}", found.stderr);
         serde_json::from_str::<serde_json::Value>(&found.stdout).unwrap()
@@ -90,7 +100,8 @@ fn with_search_switched_off_the_expert_finds_nothing() {
 fn evaluate(folder: &tempfile::TempDir, search: &[&str], out: &str) -> serde_json::Value {
     let text = |name: &str| folder.path().join(name).display().to_string();
     let (data, out) = (text("tasks.jsonl"), text(out));
-    let arguments = [&["eval", "--data", &data, "--policy", "expert", "--out", &out, "--json"], search].concat();
+    let arguments =
+        [&["eval", "--data", &data, "--policy", "expert", "--out", &out, "--json"], search].concat();
     let ended = run(&arguments);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let printed: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();

@@ -34,9 +34,9 @@ pub fn workspace() -> PathBuf {
 
 /// A part of what set-up lays out, or `None` after saying what is missing.
 pub fn artefact(path: &str) -> Option<PathBuf> {
-    let home = std::env::var_os("DRGYM_HOME").map(PathBuf::from).or_else(|| {
-        Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/drgym"))
-    })?;
+    let home = std::env::var_os("DRGYM_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/drgym")))?;
     let found = home.join(path);
     if found.exists() {
         return Some(found);

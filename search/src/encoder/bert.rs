@@ -103,6 +103,7 @@ impl BertEncoder {
             fingerprint: hasher.finalize().to_hex().to_string(),
             dimension: config.hidden_size,
             max_tokens,
+            overrides: options.overrides(),
         };
         let next_worker = AtomicUsize::new(0);
         Ok(Self { identity, config, settings, weights, tokenizer, bare_tokenizer, workers, next_worker })

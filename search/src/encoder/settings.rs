@@ -19,18 +19,36 @@ pub enum Pooling {
 }
 
 /// Settings that override what the folder says. The default overrides nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EncoderOptions {
     /// Needed where the folder has no `modules.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
     /// Put before every query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
     /// Put before every document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passage_prefix: Option<String>,
     /// Longest sequence in tokens, special ones included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_sequence: Option<usize>,
     /// Worker threads; all cores when `None`. Does not change any vector.
+    #[serde(skip)]
     pub threads: Option<usize>,
+}
+
+impl EncoderOptions {
+    /// Whether an encoder loaded so is what its folder says.
+    pub fn overrides_nothing(&self) -> bool {
+        *self == Self { threads: self.threads, ..Self::default() }
+    }
+
+    /// The settings that decide vectors, without those that only decide speed.
+    pub(super) fn overrides(&self) -> Self {
+        Self { threads: None, ..self.clone() }
+    }
 }
 
 /// `config.json` of a BERT.

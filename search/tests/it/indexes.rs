@@ -139,7 +139,7 @@ fn a_missing_encoder_is_told_before_anything_is_read() {
     assert!(matches!(error, IndexError::Encoder(EncoderError::Missing { .. })), "{error}");
 
     let (_, out) = build(dir.path(), CORPUS).unwrap();
-    let error = LocalBackend::open(&out, None, &drgym_search::EncoderOptions::default()).err().unwrap();
+    let error = LocalBackend::open(&out, None, None).err().unwrap();
     assert!(matches!(error, IndexError::EncoderNotFound { .. }), "{error}");
     assert!(error.to_string().contains("needs the encoder words"), "{error}");
 }
@@ -233,7 +233,7 @@ fn a_real_encoder_builds_and_reopens_by_itself() {
     let mut request = request(&corpus, &dir.path().join("index"));
     request.encoder.clone_from(&model);
     index::build(&request, &|_| ()).unwrap();
-    let backend = LocalBackend::open(&request.out, None, &request.encoder_options).unwrap();
+    let backend = LocalBackend::open(&request.out, None, request.encoder_options.threads).unwrap();
     let found = tokio::runtime::Runtime::new()
         .unwrap()
         .block_on(drgym_search::SearchBackend::search(&backend, "What is the biggest lake?", 2))

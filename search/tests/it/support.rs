@@ -20,6 +20,7 @@ impl WordEncoder {
             fingerprint: fingerprint.to_owned(),
             dimension: DIMENSION,
             max_tokens: 64,
+            overrides: drgym_search::EncoderOptions::default(),
         })
     }
 

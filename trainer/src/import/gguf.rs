@@ -76,7 +76,9 @@ impl GgufFile {
         }
         let alignment = match metadata.get("general.alignment") {
             None => 32,
-            Some(MetadataValue::Integer(alignment)) if *alignment > 0 && *alignment <= 1 << 20 => *alignment as usize,
+            Some(MetadataValue::Integer(alignment)) if *alignment > 0 && *alignment <= 1 << 20 => {
+                *alignment as usize
+            }
             Some(other) => {
                 return Err(reader.wrong(reader.at, format!("general.alignment is {other:?}")));
             }
@@ -238,7 +240,8 @@ impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], ImportError> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
         let Some(end) = end else {
-            let reason = format!("expected {count} more bytes; the file is truncated: it has {}", self.bytes.len());
+            let reason =
+                format!("expected {count} more bytes; the file is truncated: it has {}", self.bytes.len());
             return Err(self.wrong(self.at, reason));
         };
         let taken = &self.bytes[self.at..end];
@@ -266,7 +269,10 @@ impl<'a> Reader<'a> {
         let count = self.u64()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.bytes.len() => Ok(count),
-            _ => Err(self.wrong(at, format!("a count of {count} exceeds the file's {} bytes", self.bytes.len()))),
+            _ => {
+                Err(self
+                    .wrong(at, format!("a count of {count} exceeds the file's {} bytes", self.bytes.len())))
+            }
         }
     }
 
@@ -274,7 +280,8 @@ impl<'a> Reader<'a> {
         let length = self.count()?;
         let at = self.at;
         let bytes = self.take(length)?;
-        String::from_utf8(bytes.to_vec()).map_err(|error| self.wrong(at, format!("expected UTF-8 text: {error}")))
+        String::from_utf8(bytes.to_vec())
+            .map_err(|error| self.wrong(at, format!("expected UTF-8 text: {error}")))
     }
 
     fn value(&mut self, kind: u32, depth: usize) -> Result<MetadataValue, ImportError> {
@@ -317,8 +324,10 @@ impl<'a> Reader<'a> {
         let mut shape = Vec::new();
         for _ in 0..dimensions {
             let size = self.u64()?;
-            let size = usize::try_from(size).ok().filter(|&size| size > 0 && size <= u32::MAX as usize);
-            shape.push(size.ok_or_else(|| self.wrong(at, format!("{name}: a dimension is 0 or above 2^32")))?);
+            let Some(size) = u32::try_from(size).ok().filter(|&size| size > 0) else {
+                return Err(self.wrong(at, format!("{name}: a dimension is {size}, not from 1 to 2^32")));
+            };
+            shape.push(size as usize);
         }
         let row = shape[0];
         shape.reverse();
@@ -331,7 +340,8 @@ impl<'a> Reader<'a> {
         })?;
         let (block, block_bytes) = stored.block();
         if row % block != 0 {
-            let reason = format!("{name}: rows of {row} numbers are no multiple of {}'s {block}", stored.name());
+            let reason =
+                format!("{name}: rows of {row} numbers are no multiple of {}'s {block}", stored.name());
             return Err(self.wrong(at, reason));
         }
         let bytes = shape

@@ -13,7 +13,8 @@ pub(super) fn config(file: &GgufFile) -> Result<ModelConfig, ImportError> {
     if architecture != "llama" {
         return Err(file.unsupported("architecture", architecture, "llama"));
     }
-    if let Some(scaling) = file.optional_text("llama.rope.scaling.type")?.filter(|scaling| *scaling != "none") {
+    if let Some(scaling) = file.optional_text("llama.rope.scaling.type")?.filter(|scaling| *scaling != "none")
+    {
         return Err(file.unsupported("rope scaling", scaling, "none"));
     }
     if file.optional_count("llama.expert_count")?.is_some_and(|experts| experts > 0) {
@@ -30,7 +31,11 @@ pub(super) fn config(file: &GgufFile) -> Result<ModelConfig, ImportError> {
     let head_dim = file.optional_count("llama.attention.key_length")?.unwrap_or(default_head_dim);
     let rotated = file.optional_count("llama.rope.dimension_count")?.unwrap_or(head_dim);
     if rotated != head_dim {
-        return Err(file.unsupported("rope over a part of the head", &rotated.to_string(), &head_dim.to_string()));
+        return Err(file.unsupported(
+            "rope over a part of the head",
+            &rotated.to_string(),
+            &head_dim.to_string(),
+        ));
     }
     let tied = !file.tensors().iter().any(|tensor| tensor.name == "output.weight");
     let epsilon = file
@@ -90,7 +95,9 @@ pub(super) fn tensors(file: &GgufFile, config: &ModelConfig) -> Result<Vec<(Stri
     for (name, shape) in config.tensor_shapes() {
         let Some(entry) = named.get(&name) else { continue };
         let values = file.read(entry);
-        let tensor = Tensor::f_from_slice(&values).and_then(|flat| flat.f_reshape(&shape)).map_err(ModelError::from)?;
+        let tensor = Tensor::f_from_slice(&values)
+            .and_then(|flat| flat.f_reshape(&shape))
+            .map_err(ModelError::from)?;
         let tensor = if name.ends_with("q_proj.weight") {
             unpermute(&tensor, config.heads as i64)?
         } else if name.ends_with("k_proj.weight") {

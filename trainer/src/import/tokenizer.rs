@@ -25,13 +25,19 @@ pub(super) fn tokenizer_files(file: &GgufFile, config: &ModelConfig) -> Result<T
     }
     let tokens = file.texts("tokenizer.ggml.tokens")?;
     if tokens.len() != config.vocab_size {
-        let reason = format!("expected {} tokens, one a row of the embedding, found {}", config.vocab_size, tokens.len());
+        let reason = format!(
+            "expected {} tokens, one a row of the embedding, found {}",
+            config.vocab_size,
+            tokens.len()
+        );
         return Err(file.wrong("tokenizer.ggml.tokens", &reason));
     }
     let mut vocabulary = Map::new();
     for (id, token) in tokens.iter().enumerate() {
         if let Some(other) = vocabulary.insert((*token).to_owned(), json!(id)) {
-            return Err(file.wrong("tokenizer.ggml.tokens", &format!("{token:?} has the ids {other} and {id}")));
+            return Err(
+                file.wrong("tokenizer.ggml.tokens", &format!("{token:?} has the ids {other} and {id}"))
+            );
         }
     }
     let types = file.integers("tokenizer.ggml.token_type")?;
@@ -204,7 +210,8 @@ impl SpecialTokens {
         if let Some((id, _)) = &self.bos {
             fields.insert("bos_token_id".into(), json!(id));
         }
-        let mut ends: Vec<usize> = [&self.eos, &self.end_of_turn].into_iter().flatten().map(|(id, _)| *id).collect();
+        let mut ends: Vec<usize> =
+            [&self.eos, &self.end_of_turn].into_iter().flatten().map(|(id, _)| *id).collect();
         ends.dedup();
         match ends[..] {
             [] => {}

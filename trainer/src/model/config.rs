@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::error::io_error;
 use super::ModelError;
+use super::error::io_error;
 
 /// Which published architecture a model follows; they differ in a few details only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub enum RopeScaling {
 
 /// The shape of a decoder. [`raw`](Self::raw) keeps the whole file, so that saving loses nothing.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of config.json that stands for itself")]
 pub struct ModelConfig {
     /// The architecture.
     pub family: Family,
@@ -131,7 +132,9 @@ impl ModelConfig {
             return Err(fields.wrong("num_key_value_heads", reason));
         }
         if head_dim % 2 != 0 {
-            return Err(fields.wrong("head_dim", format!("{head_dim} is odd; rotary positions need an even one")));
+            return Err(
+                fields.wrong("head_dim", format!("{head_dim} is odd; rotary positions need an even one"))
+            );
         }
         let (rope_theta, rope_scaling) = fields.rope()?;
         let attention_bias = fields.flag("attention_bias", false)?;
@@ -152,8 +155,9 @@ impl ModelConfig {
             qkv_bias: family == Family::Qwen2 || attention_bias,
             output_bias: family != Family::Qwen2 && attention_bias,
             mlp_bias: family == Family::Llama && fields.flag("mlp_bias", false)?,
-            eos_token_ids: token_ids(raw.get("eos_token_id"))
-                .ok_or_else(|| fields.wrong("eos_token_id", "expected a token id or a list of them".into()))?,
+            eos_token_ids: token_ids(raw.get("eos_token_id")).ok_or_else(|| {
+                fields.wrong("eos_token_id", "expected a token id or a list of them".into())
+            })?,
             raw,
         })
     }
@@ -185,7 +189,9 @@ impl ModelConfig {
                 add("self_attn.o_proj.bias", vec![hidden]);
             }
             add("post_attention_layernorm.weight", vec![hidden]);
-            for (name, shape) in [("gate", [inner, hidden]), ("up", [inner, hidden]), ("down", [hidden, inner])] {
+            for (name, shape) in
+                [("gate", [inner, hidden]), ("up", [inner, hidden]), ("down", [hidden, inner])]
+            {
                 add(&format!("mlp.{name}_proj.weight"), shape.to_vec());
                 if self.mlp_bias {
                     add(&format!("mlp.{name}_proj.bias"), vec![shape[0]]);
@@ -271,7 +277,9 @@ impl<'a> Fields<'a> {
             let table = match self.raw.get(field) {
                 None | Some(Value::Null) => continue,
                 Some(Value::Object(table)) => table,
-                Some(other) => return Err(self.wrong(field, format!("expected an object or null, found {other}"))),
+                Some(other) => {
+                    return Err(self.wrong(field, format!("expected an object or null, found {other}")));
+                }
             };
             let number = |key: &str, default: f64| {
                 positive(table.get(key), default)

@@ -77,7 +77,7 @@ impl Decoder {
             if name.ends_with("norm.weight") {
                 return Ok(Tensor::f_ones(shape, (Kind::Float, Device::Cpu))?);
             }
-            if name.ends_with(".bias") {
+            if name.rsplit('.').next() == Some("bias") {
                 return Ok(Tensor::f_zeros(shape, (Kind::Float, Device::Cpu))?);
             }
             let mut generator =
@@ -99,11 +99,13 @@ impl Decoder {
         let _guard = tch::no_grad_guard();
         let mut parameters = Parameters::default();
         let shapes = config.tensor_shapes();
-        let shape_of: HashMap<&str, &Vec<i64>> = shapes.iter().map(|(name, shape)| (name.as_str(), shape)).collect();
+        let shape_of: HashMap<&str, &Vec<i64>> =
+            shapes.iter().map(|(name, shape)| (name.as_str(), shape)).collect();
         let mut laid: HashMap<String, Tensor> = HashMap::new();
         for (name, shape) in &shapes {
             if !laid.contains_key(name) {
-                let members = shared_storage(name).filter(|members| shape_of.contains_key(members[0].as_str()));
+                let members =
+                    shared_storage(name).filter(|members| shape_of.contains_key(members[0].as_str()));
                 let members = members.unwrap_or_else(|| vec![name.clone()]);
                 let rows: Vec<i64> = members.iter().map(|member| shape_of[member.as_str()][0]).collect();
                 let mut whole_shape = shape.clone();
@@ -208,7 +210,7 @@ impl Decoder {
     pub fn attach_lora(&mut self, lora: Lora) -> Result<(), ModelError> {
         lora.check(&self.config)?;
         self.set_trainable(Trainable::None)?;
-        self.lora = Some(lora.to_device(self.options.device)?);
+        self.lora = Some(lora.into_device(self.options.device)?);
         self.copies = None;
         Ok(())
     }

@@ -95,7 +95,10 @@ pub struct TensorMismatch {
 impl TensorMismatch {
     /// Whether there is no difference.
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.surplus.is_empty() && self.misshapen.is_empty() && self.mistyped.is_empty()
+        self.missing.is_empty()
+            && self.surplus.is_empty()
+            && self.misshapen.is_empty()
+            && self.mistyped.is_empty()
     }
 
     /// One line that names at most eight tensors of a sort.

@@ -67,7 +67,8 @@ impl Decoder {
     /// Causal self-attention: `[b, t, h]` → `[b, t, h]`.
     fn attention(&self, prefix: &str, input: &Tensor) -> Tensor {
         let config = &self.config;
-        let (heads, kv_heads, head_dim) = (config.heads as i64, config.kv_heads as i64, config.head_dim as i64);
+        let (heads, kv_heads, head_dim) =
+            (config.heads as i64, config.kv_heads as i64, config.head_dim as i64);
         let (batch, time) = (input.size()[0], input.size()[1]);
         let project = |name: &str, heads: i64| {
             let output = self.linear(&format!("{prefix}.self_attn.{name}_proj"), input);

@@ -148,14 +148,14 @@ impl Lora {
         Ok(())
     }
 
-    pub(super) fn to_device(&self, device: Device) -> Result<Self, ModelError> {
+    pub(super) fn into_device(self, device: Device) -> Result<Self, ModelError> {
         let mut entries = Vec::with_capacity(self.entries.len());
-        for (module, pair) in &self.entries {
+        for (module, pair) in self.entries {
             let a = pair.a.detach().f_to_device(device)?;
             let b = pair.b.detach().f_to_device(device)?;
-            entries.push((module.clone(), LoraPair { a, b }));
+            entries.push((module, LoraPair { a, b }));
         }
-        Self::from_entries(self.config.clone(), entries)
+        Self::from_entries(self.config, entries)
     }
 }
 
@@ -166,9 +166,12 @@ fn adapted_modules(model: &ModelConfig, targets: &[String]) -> Result<Vec<(Strin
         return Err(ModelError::Adapter { reason: format!("no targets; expected some of {KNOWN:?}") });
     }
     if let Some(unknown) = targets.iter().find(|target| !KNOWN.contains(&target.as_str())) {
-        return Err(ModelError::Adapter { reason: format!("unknown target {unknown:?}; expected some of {KNOWN:?}") });
+        return Err(ModelError::Adapter {
+            reason: format!("unknown target {unknown:?}; expected some of {KNOWN:?}"),
+        });
     }
-    let adapted = |module: &str| module.rsplit('.').next().is_some_and(|last| targets.iter().any(|t| t == last));
+    let adapted =
+        |module: &str| module.rsplit('.').next().is_some_and(|last| targets.iter().any(|t| t == last));
     Ok(model
         .tensor_shapes()
         .into_iter()

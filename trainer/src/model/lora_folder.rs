@@ -54,9 +54,9 @@ impl Lora {
         let mut entries: Vec<(String, LoraPair)> = Vec::new();
         let mut mismatch = TensorMismatch::default();
         for (name, _, _) in files.describe()? {
-            let module = name
-                .strip_prefix("base_model.model.")
-                .and_then(|rest| rest.strip_suffix(".lora_A.weight").or_else(|| rest.strip_suffix(".lora_B.weight")));
+            let module = name.strip_prefix("base_model.model.").and_then(|rest| {
+                rest.strip_suffix(".lora_A.weight").or_else(|| rest.strip_suffix(".lora_B.weight"))
+            });
             let Some(module) = module else {
                 mismatch.surplus.push(name);
                 continue;
@@ -66,8 +66,10 @@ impl Lora {
             }
             let [a, b] = ["A", "B"].map(|factor| format!("base_model.model.{module}.lora_{factor}.weight"));
             match (files.read(&a), files.read(&b)) {
-                (Ok(a), Ok(b)) => entries
-                    .push((module.to_owned(), LoraPair { a: a.to_kind(Kind::Float), b: b.to_kind(Kind::Float) })),
+                (Ok(a), Ok(b)) => entries.push((
+                    module.to_owned(),
+                    LoraPair { a: a.to_kind(Kind::Float), b: b.to_kind(Kind::Float) },
+                )),
                 (Err(ModelError::TensorMismatch { .. }), _) => mismatch.missing.push(a),
                 (_, Err(ModelError::TensorMismatch { .. })) => mismatch.missing.push(b),
                 (Err(error), _) | (_, Err(error)) => return Err(error),
@@ -98,7 +100,8 @@ fn read_config(path: &Path) -> Result<LoraConfig, ModelError> {
         reason,
     };
     let text = std::fs::read_to_string(path).map_err(io_error("read", path))?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(".", format!("not JSON: {error}")))?;
+    let value: Value =
+        serde_json::from_str(&text).map_err(|error| wrong(".", format!("not JSON: {error}")))?;
     // What would change the arithmetic and is not computed here.
     let demanded = [
         ("peft_type", json!("LORA")),

@@ -73,7 +73,10 @@ impl WeightsFiles {
     pub(super) fn read(&self, name: &str) -> Result<Tensor, ModelError> {
         let missing = || ModelError::TensorMismatch {
             path: self.files.first().map(|(path, _)| path.clone()).unwrap_or_default(),
-            mismatch: Box::new(TensorMismatch { missing: vec![name.to_owned()], ..TensorMismatch::default() }),
+            mismatch: Box::new(TensorMismatch {
+                missing: vec![name.to_owned()],
+                ..TensorMismatch::default()
+            }),
         };
         let (path, map) = &self.files[*self.places.get(name).ok_or_else(missing)?];
         let parsed = parse(path, map)?;
@@ -174,11 +177,8 @@ fn parse<'a>(path: &Path, map: &'a Mmap) -> Result<SafeTensors<'a>, ModelError> 
 }
 
 fn read_shard_names(index: &Path) -> Result<BTreeSet<String>, ModelError> {
-    let wrong = |reason: String| ModelError::Config {
-        path: index.to_owned(),
-        field: "weight_map".into(),
-        reason,
-    };
+    let wrong =
+        |reason: String| ModelError::Config { path: index.to_owned(), field: "weight_map".into(), reason };
     let text = std::fs::read_to_string(index).map_err(io_error("read", index))?;
     let value: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
     let map = value
@@ -187,7 +187,8 @@ fn read_shard_names(index: &Path) -> Result<BTreeSet<String>, ModelError> {
         .ok_or_else(|| wrong("expected an object from tensor name to file name".into()))?;
     let mut shards = BTreeSet::new();
     for (tensor, shard) in map {
-        let shard = shard.as_str().ok_or_else(|| wrong(format!("{tensor}: expected a file name, found {shard}")))?;
+        let shard =
+            shard.as_str().ok_or_else(|| wrong(format!("{tensor}: expected a file name, found {shard}")))?;
         if Path::new(shard).file_name() != Some(shard.as_ref()) {
             return Err(wrong(format!("{tensor}: {shard:?} is no plain file name")));
         }

@@ -123,7 +123,8 @@ impl BatchCache {
             self.lengths.iter().enumerate().map(|(row, length)| row as i64 * columns + length).collect();
         let longest = self.lengths.iter().max().copied().unwrap_or(0) + 1;
         let mask = self.lengths.iter().any(|&length| length + 1 != longest).then(|| {
-            let beyond = Tensor::arange(longest, (Kind::Int64, tch::Device::Cpu)).gt_tensor(&lengths.unsqueeze(1));
+            let beyond =
+                Tensor::arange(longest, (Kind::Int64, tch::Device::Cpu)).gt_tensor(&lengths.unsqueeze(1));
             let mask = Tensor::zeros(beyond.size(), (self.shape.kind, tch::Device::Cpu));
             mask.masked_fill(&beyond, f64::NEG_INFINITY).unsqueeze(1).unsqueeze(1).to_device(device)
         });
@@ -162,8 +163,16 @@ impl KeyValueCache for BatchCache {
         // The query heads that share a key head stand where time usually stands, so that keys need no repetition.
         let query = query.reshape([rows, kv_heads, group, head_dim]);
         let mask = step.mask.as_ref().map(|mask| mask.expand([rows, 1, group, step.longest], false));
-        let mixed =
-            Tensor::scaled_dot_product_attention(&query, &key, &value, mask.as_ref(), 0.0, false, None, false);
+        let mixed = Tensor::scaled_dot_product_attention(
+            &query,
+            &key,
+            &value,
+            mask.as_ref(),
+            0.0,
+            false,
+            None,
+            false,
+        );
         mixed.reshape([rows, heads * head_dim])
     }
 }

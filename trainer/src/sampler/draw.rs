@@ -20,8 +20,10 @@ pub(super) struct Drawer<'a> {
 pub(super) fn draw(logits: &Tensor, drawers: &mut [Drawer<'_>]) -> (Vec<u32>, Vec<f32>) {
     let _guard = tch::no_grad_guard();
     let rows = drawers.len();
-    let temperatures: Vec<f32> =
-        drawers.iter().map(|drawer| if drawer.temperature == 0.0 { 1.0 } else { drawer.temperature }).collect();
+    let temperatures: Vec<f32> = drawers
+        .iter()
+        .map(|drawer| if drawer.temperature == 0.0 { 1.0 } else { drawer.temperature })
+        .collect();
     let tempered = if temperatures.iter().all(|&temperature| temperature == 1.0) {
         logits.shallow_clone()
     } else {

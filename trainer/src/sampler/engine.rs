@@ -248,7 +248,7 @@ impl Engine {
                     break;
                 }
                 Some(Waiting::Single(request))
-                    if !(self.in_round && !self.running.is_empty())
+                    if (!self.in_round || self.running.is_empty())
                         && self.running.len() + joining.len() < self.options.max_batch =>
                 {
                     let tokens = self.sessions().get(request.session).map(|session| session.tokens.len());
@@ -403,15 +403,15 @@ impl Engine {
                 let held = &held.tokens[..parked.length().min(held.tokens.len())];
                 let common = tokens.iter().zip(held).take_while(|(left, right)| left == right).count();
                 let common = common.min(tokens.len() - 1);
-                let better = best.is_none_or(|(length, id)| common > length || (common == length && other < id));
+                let better =
+                    best.is_none_or(|(length, id)| common > length || (common == length && other < id));
                 if common >= SHARED && better {
                     best = Some((common, other));
                 }
             }
         }
-        let stale = |id: SessionId| {
-            self.running.iter().any(|running| running.request.session == id && running.stale)
-        };
+        let stale =
+            |id: SessionId| self.running.iter().any(|running| running.request.session == id && running.stale);
         if let Some((length, other)) = best.filter(|(_, other)| !stale(*other))
             && let Some(source) = self.parked.get(&other)
         {
@@ -434,7 +434,9 @@ impl Engine {
                 }
                 return;
             }
-            let Some(row) = (0..self.running.len()).max_by_key(|&row| self.running[row].length()) else { return };
+            let Some(row) = (0..self.running.len()).max_by_key(|&row| self.running[row].length()) else {
+                return;
+            };
             if let Some((_, batch)) = &mut self.caches {
                 batch.remove(row, None);
             }

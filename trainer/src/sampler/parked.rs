@@ -156,7 +156,6 @@ impl PackedPieces {
 impl KeyValueCache for PackedPieces {
     fn attend(&mut self, layer: usize, query: &Tensor, key: &Tensor, value: &Tensor) -> Tensor {
         let CacheShape { kv_heads, head_dim, .. } = self.shape;
-        let heads = query.size()[1];
         let mut outputs = Vec::with_capacity(self.pieces.len());
         let mut start = 0;
         for piece in &self.pieces {

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use drgym_env::{OpenRequest, Policy, PolicyError, PolicyInfo, Sampled, SamplingParams, SessionId, StopReason};
+use drgym_env::{
+    OpenRequest, Policy, PolicyError, PolicyInfo, Sampled, SamplingParams, SessionId, StopReason,
+};
 use tokio::sync::oneshot;
 
 use super::engine::{EngineOptions, Request, SharedEngine, Waiting};

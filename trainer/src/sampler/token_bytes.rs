@@ -45,7 +45,8 @@ impl TokenBytes {
     pub fn from_file(path: &Path) -> Result<Self, TokenBytesError> {
         let unreadable = |reason: String| TokenBytesError::Unreadable { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-        let json: Value = serde_json::from_str(&text).map_err(|error| unreadable(format!("not JSON: {error}")))?;
+        let json: Value =
+            serde_json::from_str(&text).map_err(|error| unreadable(format!("not JSON: {error}")))?;
         let tokenizer: Tokenizer = text.parse().map_err(|error| unreadable(format!("{error}")))?;
         let mut decoders = Vec::new();
         decoder_types(&json["decoder"], &mut decoders);
@@ -55,7 +56,10 @@ impl TokenBytes {
         } else if has("ByteFallback") && has("Replace") {
             sentence_piece
         } else {
-            return Err(TokenBytesError::UnknownDecoder { path: path.to_owned(), found: format!("{decoders:?}") });
+            return Err(TokenBytesError::UnknownDecoder {
+                path: path.to_owned(),
+                found: format!("{decoders:?}"),
+            });
         };
         let added = tokenizer.get_added_tokens_decoder();
         let vocabulary = tokenizer.get_vocab(true);
@@ -67,7 +71,8 @@ impl TokenBytes {
                 None => decode(&token),
             };
         }
-        let special = added.iter().filter(|(_, token)| token.special).map(|(&id, token)| (token.content.clone(), id));
+        let special =
+            added.iter().filter(|(_, token)| token.special).map(|(&id, token)| (token.content.clone(), id));
         Ok(Self { bytes, special: special.collect() })
     }
 
@@ -101,7 +106,8 @@ fn byte_level(token: &str) -> Vec<u8> {
         let byte = if plain(code) {
             Some(code)
         } else {
-            code.checked_sub(0x100).and_then(|place| (0..=255).filter(|&byte| !plain(byte)).nth(place as usize))
+            code.checked_sub(0x100)
+                .and_then(|place| (0..=255).filter(|&byte| !plain(byte)).nth(place as usize))
         };
         match byte.and_then(|byte| u8::try_from(byte).ok()) {
             Some(byte) => bytes.push(byte),

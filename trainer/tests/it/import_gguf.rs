@@ -127,7 +127,13 @@ fn tiny_gguf() -> Gguf {
         .string("tokenizer.ggml.model", "gpt2")
         .string("tokenizer.ggml.pre", "smollm");
     let tokens: Vec<String> = (0..config.vocab_size as u32)
-        .map(|id| if id == 47 { "ab".into() } else { char::from_u32(0x61 + id).map_or_else(String::new, String::from) })
+        .map(|id| {
+            if id == 47 {
+                "ab".into()
+            } else {
+                char::from_u32(0x61 + id).map_or_else(String::new, String::from)
+            }
+        })
         .collect();
     file.strings("tokenizer.ggml.tokens", &tokens).strings("tokenizer.ggml.merges", &["a b".to_owned()]);
     for (name, tensor) in decoder.parameters().iter() {
@@ -228,10 +234,14 @@ fn what_cannot_be_imported_is_said() {
     // The type follows the name (8 + 7 bytes), the dimension count and one dimension.
     typed.table[at + 8 + 7 + 4 + 8] = 16;
     let message = message(&typed);
-    assert!(message.starts_with("DIR/model.gguf: the type of tensor strange \"ggml type 16\" cannot be imported"));
+    assert!(
+        message.starts_with("DIR/model.gguf: the type of tensor strange \"ggml type 16\" cannot be imported")
+    );
 
     let (_, result) = import_bytes(b"GGML and more");
-    assert!(result.expect_err("it cannot").to_string().ends_with("expected the magic GGUF: this is no GGUF file"));
+    assert!(
+        result.expect_err("it cannot").to_string().ends_with("expected the magic GGUF: this is no GGUF file")
+    );
 }
 
 #[test]

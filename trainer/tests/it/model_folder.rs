@@ -41,7 +41,10 @@ fn write_raw(path: &Path, tensors: &[(&str, &str, &[usize], Vec<u8>)]) {
     for (name, dtype, shape, data) in tensors {
         let start = bytes.len();
         bytes.extend_from_slice(data);
-        header.insert((*name).into(), json!({"dtype": dtype, "shape": shape, "data_offsets": [start, bytes.len()]}));
+        header.insert(
+            (*name).into(),
+            json!({"dtype": dtype, "shape": shape, "data_offsets": [start, bytes.len()]}),
+        );
     }
     let header = Value::Object(header).to_string();
     let mut whole = (header.len() as u64).to_le_bytes().to_vec();
@@ -126,8 +129,10 @@ fn shards_are_read_through_their_index() {
     for ((name, left), (_, right)) in whole.parameters().iter().zip(sharded.parameters().iter()) {
         assert_eq!(difference(left, right), 0.0, "{name}");
     }
-    std::fs::write(&index, json!({"weight_map": {"a": "../elsewhere.safetensors"}}).to_string()).expect("written");
-    let expected = "DIR/model.safetensors.index.json: weight_map: a: \"../elsewhere.safetensors\" is no plain file name";
+    std::fs::write(&index, json!({"weight_map": {"a": "../elsewhere.safetensors"}}).to_string())
+        .expect("written");
+    let expected =
+        "DIR/model.safetensors.index.json: weight_map: a: \"../elsewhere.safetensors\" is no plain file name";
     assert_eq!(message(dir.path()), expected);
 }
 
@@ -220,7 +225,9 @@ fn configs_that_lack_or_ask_too_much_are_errors_that_name_the_field() {
             "DIR/config.json: rope_scaling.rope_type = yarn is not supported; supported: default, llama3",
         ),
         (
-            |config| drop(config.insert("rope_scaling".into(), json!({"rope_type": "llama3", "factor": 2.0}))),
+            |config| {
+                drop(config.insert("rope_scaling".into(), json!({"rope_type": "llama3", "factor": 2.0})));
+            },
             "DIR/config.json: rope_scaling.low_freq_factor: is missing",
         ),
         (

@@ -39,6 +39,7 @@ pub fn tensors(path: &Path) -> HashMap<String, Tensor> {
 }
 
 /// A folder that set-up makes, if it was made.
+#[expect(clippy::print_stdout, reason = "says why a test does nothing")]
 pub fn set_up_folder(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("DRGYM_HOME")
         .map(PathBuf::from)

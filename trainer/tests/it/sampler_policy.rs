@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use drgym_env::{EpisodeKey, OpenRequest, Policy, PolicyError, Sampled, SamplingParams, SessionId, StopReason};
+use drgym_env::{
+    EpisodeKey, OpenRequest, Policy, PolicyError, Sampled, SamplingParams, SessionId, StopReason,
+};
 use drgym_trainer::model::{Decoder, LoadOptions, Lora, LoraConfig, ModelHandle, ModelThread};
 use drgym_trainer::sampler::{LocalPolicy, LocalPolicyOptions, TokenBytes};
 use futures::FutureExt;
@@ -87,7 +89,10 @@ impl Twin {
         let expected = teacher_forced(handle, &self.held, start, temperature).await;
         assert_eq!(sampled.logprobs.len(), sampled.ids.len());
         for (at, (found, expected)) in sampled.logprobs.iter().zip(expected).enumerate() {
-            assert!((found - expected).abs() < bound, "token {at} after {start}: {found}, expected {expected}");
+            assert!(
+                (found - expected).abs() < bound,
+                "token {at} after {start}: {found}, expected {expected}"
+            );
         }
     }
 }
@@ -117,7 +122,10 @@ async fn play(policy: &LocalPolicy, handle: &ModelHandle, bound: f32) -> Vec<Vec
             .enumerate()
             .map(|(index, twin)| {
                 // Rows end at different times, so the batch is compacted.
-                (twin.session, draw(temperature, 1 + (index * 5 + round as usize) % 9, round * 100 + index as u64))
+                (
+                    twin.session,
+                    draw(temperature, 1 + (index * 5 + round as usize) % 9, round * 100 + index as u64),
+                )
             })
             .collect();
         let answers = policy.sample_round(requests).await;
@@ -177,10 +185,21 @@ async fn concurrent_draws_share_batches_and_equal_teacher_forcing() {
 
 #[tokio::test]
 async fn idle_caches_make_way_and_come_back_without_a_trace() {
-    // Room for the batch and little more: at every turn somebody's cache is gone.
-    let (policy, handle) =
-        policy_with(tiny("llama"), LocalPolicyOptions { cache_bytes: 2500 * TOKEN_BYTES, ..options() });
-    play(&policy, &handle, 1e-4).await;
+    // Room for a batch of up to eight rows, the session that is drawn from and one idle session: when a session's
+    // turn comes again its cache is gone.
+    let room = (8 * 128 + 128 + 128) * TOKEN_BYTES;
+    let (policy, handle) = policy_with(tiny("llama"), LocalPolicyOptions { cache_bytes: room, ..options() });
+    let mut twins = Vec::new();
+    for salt in 0..4 {
+        let prompt = tokens(90 + salt as usize, salt);
+        twins.push(Twin { session: open(&policy, &prompt).await, held: prompt });
+    }
+    for turn in 0..3 {
+        for twin in &mut twins {
+            let sampled = policy.sample(twin.session, draw(1.0, 5, turn)).await.expect("sampled");
+            twin.check(&handle, &sampled, 1.0, 1e-4).await;
+        }
+    }
     let tight = LocalPolicyOptions { cache_bytes: 8 * 128 * TOKEN_BYTES, ..options() };
     let (policy, _) = policy_with(tiny("llama"), tight);
     let session = open(&policy, &[1, 2, 3]).await;
@@ -318,7 +337,10 @@ async fn what_cannot_be_done_is_an_error_and_harms_nobody() {
     let episode = EpisodeKey { task: "t".into(), sample: 0 };
     let prompt = |ids: Vec<u32>| OpenRequest { prompt_ids: ids, episode: episode.clone(), turn: 0 };
     let message = |error: PolicyError| error.to_string();
-    assert_eq!(message(policy.open(prompt(vec![])).await.unwrap_err()), "the policy failed: the prompt is empty");
+    assert_eq!(
+        message(policy.open(prompt(vec![])).await.unwrap_err()),
+        "the policy failed: the prompt is empty"
+    );
     let overflow = policy.open(prompt(vec![1; 129])).await.unwrap_err();
     assert_eq!(message(overflow), "129 tokens do not fit the context of 128");
     let beyond = policy.open(prompt(vec![48])).await.unwrap_err();
@@ -340,8 +362,10 @@ async fn what_cannot_be_done_is_an_error_and_harms_nobody() {
     // The same session twice in a round: the second is refused.
     let answers = policy.sample_round(vec![(session, draw(0.0, 2, 0)), (session, draw(0.0, 2, 0))]).await;
     assert!(answers[0].is_ok());
-    assert_eq!(message(answers[1].as_ref().err().map(|error| PolicyError::Failed(error.to_string())).unwrap()),
-        format!("the policy failed: the policy failed: session {} is being sampled", session.0));
+    assert_eq!(
+        message(answers[1].as_ref().err().map(|error| PolicyError::Failed(error.to_string())).unwrap()),
+        format!("the policy failed: the policy failed: session {} is being sampled", session.0)
+    );
 
     // A caller that goes away in the middle leaves a session that can be drawn from.
     let before = open(&policy, &tokens(5, 1)).await;
@@ -360,7 +384,9 @@ async fn what_cannot_be_done_is_an_error_and_harms_nobody() {
                 twin.check(&handle, &sampled, 1.0, 1e-4).await;
                 break;
             }
-            Err(PolicyError::Failed(reason)) if reason.contains("being sampled") => tokio::task::yield_now().await,
+            Err(PolicyError::Failed(reason)) if reason.contains("being sampled") => {
+                tokio::task::yield_now().await;
+            }
             Err(error) => panic!("{error}"),
         }
     }
