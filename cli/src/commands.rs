@@ -24,8 +24,7 @@ use crate::failure::Outcome;
 use crate::printer::Printer;
 
 /// Runs a verb.
-pub async fn run(command: Command, printer: &Printer) -> Outcome {
-    let printer = *printer;
+pub async fn run(command: Command, printer: Printer) -> Outcome {
     match command {
         #[cfg(feature = "engine")]
         Command::Index(command) => index::run(command, printer).await,
@@ -48,6 +47,9 @@ pub async fn run(command: Command, printer: &Printer) -> Outcome {
         Command::Model(command) => model::run(command, printer).await,
         Command::Config(command) => config::run(command, printer),
         Command::Doctor(arguments) => doctor::run(&arguments, printer),
-        Command::Completions { shell } => completions::run(shell),
+        Command::Completions { shell } => {
+            completions::run(shell);
+            Ok(())
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::paths;
 /// A configuration file of drgym.
 ///
 /// Paths may begin with `$DRGYM_HOME` or `~`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Root of every random draw.
@@ -145,26 +145,6 @@ pub struct DemonstrationsConfig {
 impl Default for DemonstrationsConfig {
     fn default() -> Self {
         Self { traces: None, count: 200, skip: 0 }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            corpus: None,
-            search: SearchConfig::default(),
-            env: EnvConfig::default(),
-            rollout: RolloutConfig::default(),
-            policy: PolicyConfig::default(),
-            judge: JudgeConfig::default(),
-            reward: RewardConfig::default(),
-            tasks: TasksConfig::default(),
-            synth: None,
-            demonstrations: DemonstrationsConfig::default(),
-            sft: None,
-            grpo: None,
-        }
     }
 }
 

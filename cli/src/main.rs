@@ -54,7 +54,7 @@ fn main() -> std::process::ExitCode {
         }
     }));
 
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(arguments, &printer)));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(arguments, printer)));
     match outcome {
         Ok(Ok(())) => ExitStatus::Success.into(),
         Ok(Err(failure)) => {
@@ -65,7 +65,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn run(arguments: Arguments, printer: &Printer) -> failure::Outcome {
+fn run(arguments: Arguments, printer: Printer) -> failure::Outcome {
     // Two workers do all network and search waiting; tensors have a thread and pools of their own.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(commands::run(arguments.command, printer))

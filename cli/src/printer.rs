@@ -1,5 +1,9 @@
 //! All output goes through here: data to standard output, talk and progress to standard error.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the one place that prints")]
+#![expect(
+    clippy::unused_self,
+    reason = "printing goes through the value that stands for it, also where it decides nothing"
+)]
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -57,13 +61,13 @@ impl Printer {
         bar.set_style(style);
         bar.set_prefix(label.to_owned());
         bar.enable_steady_tick(Duration::from_millis(500));
-        Bar { bar, label: label.to_owned(), printer: self, lines: !self.quiet && !self.terminal }
+        Bar { inner: bar, label: label.to_owned(), printer: self, lines: !self.quiet && !self.terminal }
     }
 }
 
 /// Shows how far a phase is.
 pub struct Bar {
-    bar: ProgressBar,
+    inner: ProgressBar,
     label: String,
     printer: Printer,
     lines: bool,
@@ -73,10 +77,10 @@ impl Bar {
     /// Sets how many are done and, behind the bar, what is worth knowing.
     pub fn set(&self, position: u64, message: impl Into<String>) {
         let message = message.into();
-        let before = self.bar.position();
-        let length = self.bar.length().unwrap_or(0);
-        self.bar.set_position(position);
-        self.bar.set_message(message.clone());
+        let before = self.inner.position();
+        let length = self.inner.length().unwrap_or(0);
+        self.inner.set_position(position);
+        self.inner.set_message(message.clone());
         if !self.lines || position == before {
             return;
         }
@@ -90,7 +94,7 @@ impl Bar {
 
     /// Removes the bar.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.inner.finish_and_clear();
     }
 }
 

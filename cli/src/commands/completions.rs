@@ -3,10 +3,8 @@
 use clap::CommandFactory;
 
 use crate::arguments::Arguments;
-use crate::failure::Outcome;
 
 /// Prints the completion script of a shell.
-pub fn run(shell: clap_complete::Shell) -> Outcome {
+pub fn run(shell: clap_complete::Shell) {
     clap_complete::generate(shell, &mut Arguments::command(), "drgym", &mut std::io::stdout());
-    Ok(())
 }

@@ -34,7 +34,7 @@ pub async fn run(arguments: SynthArguments, printer: Printer) -> Outcome {
     let finished = std::sync::Mutex::new(std::collections::HashMap::new());
     let report = drgym_synth::run(&synth, &inputs, &|progress| match progress {
         SynthProgress::Read { entities, facts } => {
-            printer.say(&format!("read {entities} entities, {facts} facts"))
+            printer.say(&format!("read {entities} entities, {facts} facts"));
         }
         SynthProgress::Checked { candidates, passed } => {
             printer

@@ -6,7 +6,6 @@ use drgym_env::task::read_tasks;
 use drgym_env::{Renderer, Task};
 use drgym_trainer::grpo::{self, Ending, GrpoRun};
 use drgym_trainer::model::ModelFolder;
-use drgym_trainer::sampler::LocalPolicy;
 
 use crate::arguments::TrainArguments;
 use crate::config::Config;
@@ -28,7 +27,7 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
     let mut dev = config.tasks.dev.as_deref().map(tasks).transpose()?.unwrap_or_default();
     dev.truncate(config.tasks.dev_limit.unwrap_or(usize::MAX));
 
-    let folder = ModelFolder::open(&section.model.path)
+    ModelFolder::open(&section.model.path)
         .hint("grpo.model.path must be a Hugging Face model folder, usually a checkpoint of `drgym sft`")?;
     let env = Arc::new(config.env.clone());
     let renderer = Arc::new(Renderer::for_model(&section.model.path, env.clone())?);
@@ -36,6 +35,7 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
     let cancel = interrupt::cancel_flag(printer);
     let scheduler = rollouts::scheduler(&config, renderer, env, backend, cancel.clone())?;
 
+    let policy = grpo::local_policy(section.model.path.clone());
     let bar = printer.bar("grpo", section.steps);
     let mut progress = |progress: &grpo::GrpoProgress| {
         let metrics = &progress.metrics;
@@ -56,7 +56,7 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
         rollouts: Arc::new(scheduler),
         train,
         dev,
-        policy: Box::new(move |handle| Ok(Arc::new(LocalPolicy::for_folder(handle.clone(), &folder)?))),
+        policy,
         out: arguments.out.clone(),
         resume: arguments.resume,
         seed: config.seed,

@@ -56,12 +56,11 @@ fn walk_object(value: &Value, schema: &Value, root: &Value, path: &str, problems
                     .map(|known| (strsim::jaro_winkler(key, known), known))
                     .max_by(|a, b| a.0.total_cmp(&b.0))
                     .filter(|(similarity, _)| *similarity >= SIMILAR);
-                let suggestion = match nearest {
-                    Some((_, known)) => format!("; did you mean {}?", join(known)),
-                    None => {
-                        let known: Vec<&str> = properties.keys().map(String::as_str).collect();
-                        format!("; known are {}", known.join(", "))
-                    }
+                let suggestion = if let Some((_, known)) = nearest {
+                    format!("; did you mean {}?", join(known))
+                } else {
+                    let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+                    format!("; known are {}", known.join(", "))
                 };
                 problems.push(format!("unknown key {}{suggestion}", join(key)));
             }

@@ -105,9 +105,9 @@ fn malformed_corpora_name_file_and_line() {
     let Some(encoder) = artefact("models/all-minilm-l6-v2") else { return };
     let folder = inputs();
     for (file, expected) in [
-        ("broken.jsonl", "broken.jsonl:2"),
-        ("no-text.jsonl", "no-text.jsonl:1"),
-        ("twice.jsonl", "twice.jsonl:2"),
+        ("broken.jsonl", "broken.jsonl: line 2"),
+        ("no-text.jsonl", "no-text.jsonl: line 1"),
+        ("twice.jsonl", "twice.jsonl: line 2"),
         ("empty.jsonl", "empty"),
     ] {
         let ended = run(&build_arguments(&folder.path().join(file), &encoder, &folder.path().join("index")));

@@ -82,9 +82,13 @@ pub fn import_gguf(path: &Path, out: &Path, options: ImportOptions) -> Result<Im
         write_json(&part.join("tokenizer.json"), &tokenizer.tokenizer)?;
         write_json(&part.join("tokenizer_config.json"), &tokenizer.tokenizer_config)?;
         let mut files = serde_json::Map::new();
-        for name in
-            ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]
-        {
+        for name in [
+            "model.safetensors",
+            "config.json",
+            "generation_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ] {
             files.insert(name.into(), json!(hash_file(&part.join(name))?));
         }
         let manifest = json!({
