@@ -65,5 +65,5 @@ run_part "build" cargo test --release --locked --workspace --no-run
 run_part "policy import" "$scripts/setup.sh" --model
 run_part "tests" run_tests
 run_part "check without libtorch" check_without_libtorch
-run_part "smoke run" "$scripts/quickstart.sh" --smoke
+run_part "smoke run" "$scripts/quickstart.sh" --smoke --fresh --no-build
 outcome="all parts passed; tests: $tests"

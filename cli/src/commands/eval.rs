@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use drgym_env::{EnvConfig, Task};
+use drgym_env::{EnvConfig, Event, Task, Trace};
 use drgym_eval::results::{RESULTS_VERSION, traces_hash};
 use drgym_eval::{EvaluationRequest, Rate, Results, Summary, benchmark, evaluate};
 use drgym_search::{Provenance, SearchBackend};
@@ -68,12 +68,7 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         data_hash,
         policy: opened.policy.info().name,
         search: if config.env.search { backend.name() } else { "none".into() },
-        search_hash: match backend.provenance() {
-            Some(Provenance::Index { hash } | Provenance::Recorded { hash }) if config.env.search => {
-                Some(hash)
-            }
-            _ => None,
-        },
+        search_hash: search_hash(&traces),
         judge: drgym_judge::build(&config.judge)?.name(),
         seed: config.seed,
         temperature: arguments.temperature,
@@ -109,6 +104,19 @@ async fn open_search(arguments: &EvalArguments, config: &mut Config) -> Outcome<
             .await
             .hint("name an index folder or URL with --search, or `--search none`"),
     }
+}
+
+/// The hash of the one index or recording that answered every search; `None` for live engines, or without searches.
+fn search_hash(traces: &[Trace]) -> Option<String> {
+    let mut hashes = traces.iter().flat_map(|trace| &trace.events).filter_map(|event| match event {
+        Event::Search { provenance, .. } => Some(match provenance {
+            Provenance::Index { hash } | Provenance::Recorded { hash } => Some(hash),
+            Provenance::Live { .. } => None,
+        }),
+        _ => None,
+    });
+    let first = hashes.next()??;
+    hashes.all(|hash| hash == Some(first)).then(|| first.clone())
 }
 
 /// Stands where the environment never searches.
