@@ -108,7 +108,7 @@ fn malformed_corpora_name_file_and_line() {
         ("broken.jsonl", "broken.jsonl: line 2"),
         ("no-text.jsonl", "no-text.jsonl: line 1"),
         ("twice.jsonl", "twice.jsonl: line 2"),
-        ("empty.jsonl", "empty"),
+        ("empty.jsonl", "holds no document"),
     ] {
         let ended = run(&build_arguments(&folder.path().join(file), &encoder, &folder.path().join("index")));
         assert!(ended.stderr.contains(expected), "{file}: {}", ended.stderr);
