@@ -35,12 +35,13 @@ index_options=()
 settings=()
 if [ -n "$smoke" ]; then
     run=runs/smoke
-    index_options=(--limit 1500)
+    index_options=(--limit 2500)
     settings=(
         --set "search.index=$run/index"
         --set "tasks.train=$run/tasks/train.jsonl" --set "tasks.dev=$run/tasks/dev.jsonl" --set tasks.dev_limit=6
         --set "synth.counts={ train = 40, dev = 6, test = 8 }" --set synth.allow_fewer=true
-        --set demonstrations.count=8 --set sft.batch_size=4
+        --set "synth.entity_fractions={ train = 0.5, dev = 0.2, test = 0.3 }"
+        --set demonstrations.count=24 --set sft.batch_size=4
         --set grpo.steps=2 --set grpo.prompts_per_step=2 --set grpo.group_size=3
     )
 fi

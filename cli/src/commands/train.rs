@@ -43,11 +43,12 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
             |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{:.0} %", 100.0 * value));
         let dev =
             metrics.dev.as_ref().map_or_else(String::new, |dev| format!(", dev {}", percent(dev.accuracy)));
+        let number = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{value:.2}"));
         let line = format!(
-            "reward {:.2}, right {}{dev}, entropy {:.2}",
-            metrics.train.reward_mean.unwrap_or(f64::NAN),
+            "reward {}, right {}{dev}, entropy {}",
+            number(metrics.train.reward_mean),
             percent(metrics.train.accuracy),
-            metrics.update.entropy.unwrap_or(f64::NAN),
+            number(metrics.update.entropy),
         );
         bar.set(progress.step, line);
     };
