@@ -6,7 +6,6 @@ mod learning_gradients;
 mod learning_grpo;
 mod learning_records;
 mod learning_sft;
-mod learning_speed;
 mod learning_support;
 mod model_folder;
 mod model_golden;
