@@ -18,7 +18,7 @@ source "$scripts/lib/report.sh"
 source "$scripts/lib/stages.sh"
 cd "$DRGYM_REPOSITORY"
 
-smoke= fresh= build=yes
+smoke='' fresh='' build=yes
 for argument in "$@"; do
     case $argument in
         --smoke) smoke=yes ;;
