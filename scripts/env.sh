@@ -6,7 +6,7 @@
 # Whatever is already set in the environment is kept:
 #   DRGYM_HOME        models, corpora, libtorch, compile cache     (~/.cache/drgym)
 #   LIBTORCH          a libtorch 2.11.0 for building and running   ($DRGYM_HOME/libtorch)
-#   CARGO_TARGET_DIR  compile cache                                ($DRGYM_HOME/target)
+#   CARGO_TARGET_DIR  compile cache                                ($DRGYM_HOME/target/NAME-CHECKSUM, one a checkout)
 #   DRGYM_DATA        larger data sets read by some tests          (../shared/data beside the repository, if there)
 #   DRGYM_ENCODER     a Hugging Face folder, in place of all-MiniLM-L6-v2
 #   DRGYM_POLICY      a Hugging Face folder, in place of SmolLM2-135M-Instruct
@@ -14,7 +14,15 @@
 DRGYM_REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 export DRGYM_HOME=${DRGYM_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/drgym}
 export LIBTORCH=${LIBTORCH:-$DRGYM_HOME/libtorch}
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$DRGYM_HOME/target}
+# Not one for all checkouts: Cargo tells files of two checkouts apart by their times only, and would take what one of them
+# compiled for up to date in the other.
+if [ -z "${CARGO_TARGET_DIR:-}" ] || [ "$CARGO_TARGET_DIR" = "${DRGYM_CHOSEN_TARGET_DIR:-}" ]; then
+    drgym_checkout=$(printf '%s' "$DRGYM_REPOSITORY" | cksum)
+    CARGO_TARGET_DIR=$DRGYM_HOME/target/$(basename "$DRGYM_REPOSITORY")-${drgym_checkout%% *}
+    DRGYM_CHOSEN_TARGET_DIR=$CARGO_TARGET_DIR
+    unset drgym_checkout
+fi
+export CARGO_TARGET_DIR DRGYM_CHOSEN_TARGET_DIR
 if [ -z "${DRGYM_DATA:-}" ] && [ -d "$DRGYM_REPOSITORY/../shared/data" ]; then
     DRGYM_DATA=$(cd "$DRGYM_REPOSITORY/../shared/data" && pwd -P)
     export DRGYM_DATA

@@ -26,6 +26,8 @@ pub async fn open(
 
 fn sampler(path: &Path, load: drgym_trainer::model::LoadOptions, threads: usize) -> Outcome<LocalPolicy> {
     let folder = ModelFolder::open(path)?;
-    let handle = ModelThread::spawn(Decoder::load(path, load)?, threads)?;
+    let model = path.to_owned();
+    let (handle, ()) =
+        ModelThread::spawn(threads, move || Decoder::load(&model, load).map(|decoder| (decoder, ())))?;
     Ok(LocalPolicy::for_folder(handle, &folder)?)
 }

@@ -28,7 +28,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..LocalPolicyOptions::for_folder(&folder, &token_bytes)
     };
     let threads = std::thread::available_parallelism()?.get();
-    let handle = ModelThread::spawn(Decoder::load(Path::new(model), LoadOptions::default())?, threads)?;
+    let model = model.clone();
+    let load = move || Decoder::load(Path::new(&model), LoadOptions::default()).map(|decoder| (decoder, ()));
+    let (handle, ()) = ModelThread::spawn(threads, load)?;
     let policy = LocalPolicy::new(handle, Arc::new(token_bytes), options)?;
     let (mut seconds, mut drawn) = (Vec::new(), 0);
     for _ in 0..=rounds {

@@ -195,16 +195,20 @@ impl<'a> Session<'a> {
         let config = &run.config;
         let resumed = folder.last.as_ref().map(|checkpoint| checkpoint.path.as_path());
         let merge = config.checkpoint.merge_adapter;
-        let (decoder, learner) = Learner::load(&config.model, &config.optimizer, merge, run.seed, resumed)?;
-        let reference = if config.kl_coefficient > 0.0 {
-            Some(Decoder::load(&config.model.path, load_options(&config.model)?)?)
-        } else {
-            None
+        let (model, optimizer) = (config.model.clone(), config.optimizer.clone());
+        let (seed, with_reference) = (run.seed, config.kl_coefficient > 0.0);
+        let resumed = resumed.map(std::path::Path::to_owned);
+        let load = move || -> Result<_, TrainError> {
+            let (decoder, learner) = Learner::load(&model, &optimizer, merge, seed, resumed.as_deref())?;
+            let reference = with_reference
+                .then(|| Ok::<_, TrainError>(Decoder::load(&model.path, load_options(&model)?)?));
+            let (shape, trainer) =
+                (decoder.config().clone(), Trainer { learner, reference: reference.transpose()? });
+            Ok((decoder, (shape, trainer)))
         };
-        let model = decoder.config().clone();
-        let trained_parameters = learner.trained_elements();
-        let trainer = Arc::new(Mutex::new(Trainer { learner, reference }));
-        let handle = ModelThread::spawn(decoder, threads(&config.model))?;
+        let (handle, (model, trainer)) = ModelThread::spawn(threads(&config.model), load)?;
+        let trained_parameters = trainer.learner.trained_elements();
+        let trainer = Arc::new(Mutex::new(trainer));
         let policy = (run.policy)(&handle)?;
         let order = DataOrder::full_batches(run.train.len(), config.prompts_per_step, run.seed);
         let run = Plan {

@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::config::Family;
 use super::decoder::Decoder;
-use super::forward::{rms_norm, rotate};
+use super::forward::rotate;
 
 /// Where keys and values of earlier tokens are kept. The layout is the sampler's own affair.
 pub trait KeyValueCache {
@@ -78,37 +78,38 @@ impl Decoder {
 
         let mut hidden = copies.embedding.index_select(0, ids);
         for (index, layer) in copies.layers.iter().enumerate() {
-            let normed = rms_norm(&hidden, &layer.input_norm, eps);
+            let normed = norm(&hidden, &layer.input_norm, eps);
             let qkv = apply(&layer.qkv, layer.qkv_bias.as_ref(), &normed);
             let qkv = qkv.view([count, heads + 2 * kv_heads, head_dim]);
             let value = qkv.narrow(1, heads + kv_heads, kv_heads);
             let rotated = match &layer.head_norms {
                 None => rotate(&qkv.narrow(1, 0, heads + kv_heads), &cos, &sin),
                 Some((query_norm, key_norm)) => {
-                    let query = rms_norm(&qkv.narrow(1, 0, heads), query_norm, eps);
-                    let key = rms_norm(&qkv.narrow(1, heads, kv_heads), key_norm, eps);
+                    let query = norm(&qkv.narrow(1, 0, heads), query_norm, eps);
+                    let key = norm(&qkv.narrow(1, heads, kv_heads), key_norm, eps);
                     rotate(&Tensor::cat(&[query, key], 1), &cos, &sin)
                 }
             };
             let (query, key) = (rotated.narrow(1, 0, heads), rotated.narrow(1, heads, kv_heads));
             let mixed = cache.attend(index, &query, &key, &value);
-            let _ = hidden.g_add_(&apply(&layer.output, layer.output_bias.as_ref(), &mixed));
+            let out = apply_strided(&layer.output, layer.output_bias.as_ref(), &mixed);
+            let _ = hidden.g_add_(&out);
 
-            let normed = rms_norm(&hidden, &layer.mlp_norm, eps);
+            let normed = norm(&hidden, &layer.mlp_norm, eps);
             let out = if count <= SMALL {
                 let gate_up = apply_transposed(&layer.gate_up, layer.gate_up_bias.as_ref(), &normed.tr());
-                let mut gated = gate_up.narrow(0, 0, inner).silu();
+                let mut gated = gate_up.narrow(0, 0, inner).silu_();
                 let _ = gated.g_mul_(&gate_up.narrow(0, inner, inner));
                 apply_transposed(&layer.down, layer.down_bias.as_ref(), &gated).tr()
             } else {
                 let gate_up = normed.linear(&layer.gate_up, layer.gate_up_bias.as_ref());
-                let mut gated = gate_up.narrow(1, 0, inner).silu();
+                let mut gated = gate_up.narrow(1, 0, inner).silu_();
                 let _ = gated.g_mul_(&gate_up.narrow(1, inner, inner));
                 gated.linear(&layer.down, layer.down_bias.as_ref())
             };
             let _ = hidden.g_add_(&out);
         }
-        rms_norm(&hidden, &copies.final_norm, eps)
+        norm(&hidden, &copies.final_norm, eps)
     }
 
     /// Scores of the next token from what [`forward_cached`](Self::forward_cached) gave: `[n, hidden]` →
@@ -199,8 +200,13 @@ const SMALL: i64 = 64;
 
 /// A projection of `[n, in]` to `[n, out]`.
 fn apply(weight: &Tensor, bias: Option<&Tensor>, input: &Tensor) -> Tensor {
+    apply_strided(weight, bias, input).contiguous()
+}
+
+/// [`apply`] whose result may be stored the other way round.
+fn apply_strided(weight: &Tensor, bias: Option<&Tensor>, input: &Tensor) -> Tensor {
     if input.size()[0] <= SMALL {
-        apply_transposed(weight, bias, &input.tr()).tr().contiguous()
+        apply_transposed(weight, bias, &input.tr()).tr()
     } else {
         input.linear(weight, bias)
     }
@@ -212,4 +218,16 @@ fn apply_transposed(weight: &Tensor, bias: Option<&Tensor>, input: &Tensor) -> T
         None => weight.matmul(input),
         Some(bias) => weight.matmul(input) + bias.unsqueeze(1),
     }
+}
+
+/// [`rms_norm`](super::forward::rms_norm) with fewer passes over the input, for want of gradients.
+fn norm(input: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
+    let width = input.size().last().copied().unwrap_or(1) as f64;
+    let wide = input.to_kind(Kind::Float);
+    let mut scale = wide.norm_scalaropt_dim(2, &[-1i64][..], true).square_();
+    let _ = scale.g_mul_scalar_(1.0 / width);
+    let _ = scale.g_add_scalar_(eps);
+    let mut output = (wide * scale.rsqrt_()).to_kind(input.kind());
+    let _ = output.g_mul_(weight);
+    output
 }

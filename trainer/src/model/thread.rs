@@ -28,20 +28,42 @@ enum Message {
 pub struct ModelThread;
 
 impl ModelThread {
-    /// Moves a decoder to a thread of its own, named `model`, on which libtorch computes with `threads` threads.
+    /// Starts a thread named `model`, loads a decoder there, and gives a handle to it with whatever else `load` gave.
     ///
     /// The thread does jobs in the order in which they were sent, and background steps while there are none. It
-    /// ends when the last handle is dropped.
-    pub fn spawn(decoder: Decoder, threads: usize) -> Result<ModelHandle, ModelError> {
+    /// ends when the last handle is dropped. libtorch computes with `threads` threads on its behalf. No other thread
+    /// of the process should compute with libtorch, not even while loading: each that does keeps a team of OpenMP
+    /// threads of its own, and with more of them than cores OpenMP puts threads to sleep between any two operations.
+    pub fn spawn<R, E>(
+        threads: usize,
+        load: impl FnOnce() -> Result<(Decoder, R), E> + Send + 'static,
+    ) -> Result<(ModelHandle, R), E>
+    where
+        R: Send + 'static,
+        E: From<ModelError> + Send + 'static,
+    {
         let (sender, receiver) = channel();
+        let (answer, loaded) = channel();
         std::thread::Builder::new()
             .name("model".into())
             .spawn(move || {
                 crate::device::set_threads(threads);
+                let decoder = match catch(load).map_err(E::from).flatten() {
+                    Ok((decoder, beside)) => {
+                        let _ = answer.send(Ok(beside));
+                        decoder
+                    }
+                    Err(error) => {
+                        let _ = answer.send(Err(error));
+                        return;
+                    }
+                };
+                drop(answer);
                 serve(decoder, &receiver);
             })
             .map_err(|source| ModelError::Io { action: "start", path: "the model thread".into(), source })?;
-        Ok(ModelHandle { sender })
+        let beside = loaded.recv().map_err(|_| ModelError::ThreadGone)??;
+        Ok((ModelHandle { sender }, beside))
     }
 }
 

@@ -15,6 +15,7 @@
 mod batch_cache;
 mod draw;
 mod engine;
+mod packed;
 mod parked;
 mod policy;
 mod prefill;

@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use drgym_env::SessionId;
 use tch::Tensor;
 
-use super::parked::{CacheShape, PackedPieces, Parked};
+use super::packed::PackedPieces;
+use super::parked::{CacheShape, Parked};
 use crate::model::Decoder;
 
-/// At most so many tokens go through the model at once; this bounds the memory of a prefill.
-const CHUNK: usize = 4096;
+/// At most so many tokens go through the model at once; this bounds the memory of a prefill. On two CPU cores 1024 is as
+/// fast as more.
+const CHUNK: usize = 1024;
 
 /// A common beginning is computed once only if it has so many tokens; copying less is not worth the bookkeeping.
 const SHARED: usize = 32;
@@ -150,6 +152,7 @@ fn run(
         let ids = Tensor::from_slice(&ids).to_device(device);
         let positions = Tensor::from_slice(&positions).to_device(device);
         let hidden = decoder.forward_cached(&ids, &positions, bound, &mut pieces);
+        pieces.keep();
         outputs.push(hidden.index_select(0, &Tensor::from_slice(&ends).to_device(device)));
         for (session, count) in taken {
             if let Some(cache) = parked.get_mut(&session) {

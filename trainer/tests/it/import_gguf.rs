@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drgym_env::{EpisodeKey, OpenRequest, Policy, SamplingParams};
 use drgym_trainer::import::dequantise::StoredType;
 use drgym_trainer::import::{ImportError, ImportOptions, import_gguf};
-use drgym_trainer::model::{Decoder, LoadOptions, ModelFolder, ModelThread};
+use drgym_trainer::model::{Decoder, LoadOptions, ModelError, ModelFolder, ModelThread};
 use drgym_trainer::sampler::{LocalPolicy, LocalPolicyOptions, TokenBytes};
 use serde_json::Value;
 
@@ -277,7 +277,7 @@ async fn greedy_continuations_equal_those_of_transformers() {
 
 fn real_policy(folder: &Path) -> LocalPolicy {
     let decoder = Decoder::load(folder, LoadOptions::default()).expect("loaded");
-    let handle = ModelThread::spawn(decoder, 2).expect("spawned");
+    let (handle, ()) = ModelThread::spawn(2, || Ok::<_, ModelError>((decoder, ()))).expect("spawned");
     let folder = ModelFolder::open(folder).expect("opened");
     let bytes = TokenBytes::from_file(&folder.tokenizer_path()).expect("it loads");
     let options = LocalPolicyOptions::for_folder(&folder, &bytes);

@@ -7,7 +7,7 @@ use super::model_support::tiny;
 
 #[tokio::test]
 async fn work_runs_on_one_named_thread_in_order_and_returns() {
-    let handle = ModelThread::spawn(tiny("llama"), 1).expect("spawned");
+    let (handle, ()) = ModelThread::spawn(1, || Ok::<_, ModelError>((tiny("llama"), ()))).expect("spawned");
     let name = handle.run(|_| std::thread::current().name().map(str::to_owned)).await.expect("ran");
     assert_eq!(name.as_deref(), Some("model"));
     let layers = handle.clone().run(|decoder| decoder.layers()).await.expect("ran");
@@ -19,7 +19,7 @@ async fn work_runs_on_one_named_thread_in_order_and_returns() {
 
 #[tokio::test]
 async fn a_panic_becomes_an_error_and_the_thread_goes_on_with_gradients_enabled() {
-    let handle = ModelThread::spawn(tiny("llama"), 1).expect("spawned");
+    let (handle, ()) = ModelThread::spawn(1, || Ok::<_, ModelError>((tiny("llama"), ()))).expect("spawned");
     let error = handle
         .run(|_| {
             // The closure form leaves gradients off when its closure panics.

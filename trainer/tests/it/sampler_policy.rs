@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drgym_env::{
     EpisodeKey, OpenRequest, Policy, PolicyError, Sampled, SamplingParams, SessionId, StopReason,
 };
-use drgym_trainer::model::{Decoder, LoadOptions, Lora, LoraConfig, ModelHandle, ModelThread};
+use drgym_trainer::model::{Decoder, LoadOptions, Lora, LoraConfig, ModelError, ModelHandle, ModelThread};
 use drgym_trainer::sampler::{LocalPolicy, LocalPolicyOptions, TokenBytes};
 use futures::FutureExt;
 use tch::{Kind, Tensor};
@@ -39,7 +39,7 @@ fn options() -> LocalPolicyOptions {
 }
 
 fn policy_with(decoder: Decoder, options: LocalPolicyOptions) -> (LocalPolicy, ModelHandle) {
-    let handle = ModelThread::spawn(decoder, 1).expect("spawned");
+    let (handle, ()) = ModelThread::spawn(1, || Ok::<_, ModelError>((decoder, ()))).expect("spawned");
     let policy = LocalPolicy::new(handle.clone(), token_bytes(), options).expect("installed");
     (policy, handle)
 }

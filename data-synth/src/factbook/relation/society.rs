@@ -242,7 +242,7 @@ pub(super) const RELATIONS: &[Relation] = &[
             "In which metropolis of {subject} do the most people live?",
             "No other town of {subject} has as many residents as which one?",
         ],
-        query: "{entity} major urban areas population",
+        query: "{entity} major urban areas",
         clue: Some(Clue {
             phrases: &[
                 "the {noun} whose largest urban area is {value}",
