@@ -18,17 +18,21 @@ source "$scripts/lib/report.sh"
 source "$scripts/lib/stages.sh"
 cd "$DRGYM_REPOSITORY"
 
+keep_program() { cp "$(drgym_binary)" "$drgym.part" && mv "$drgym.part" "$drgym"; }
+
 seeds=("$@")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
 config=configs/learn.toml
 run=${DRGYM_LEARN_RUN:-runs/learn}
-drgym=$(drgym_binary)
+drgym=$run/drgym
 policy=$(drgym_policy_dir)
 mkdir -p "$run"
 
 stage "set-up" "$scripts/setup.sh"
 stage "build" cargo build --release --locked -p drgym
 stage "policy import" "$scripts/setup.sh" --model
+# An experiment goes on with the program that it began with, whatever has been built since.
+stage_once "keep the program" "$drgym" keep_program
 
 stage_once "index" "$run/index/manifest.json" \
     "$drgym" index build --corpus "$DRGYM_HOME/corpora/factbook" --format factbook \
@@ -46,7 +50,7 @@ evaluate() { # evaluate FOLDER POLICY SETTING...
 train() { # train VERB OUT REPORT SETTING...
     local verb=$1 out=$2 report=$3 resume=() begun=$SECONDS
     shift 3
-    [ ! -d "$out" ] || resume=(--resume)
+    [ ! -e "$out/config.toml" ] || resume=(--resume)
     "$drgym" "$verb" "${common[@]}" "$@" --out "$out" ${resume[@]+"${resume[@]}"} --json >"$report.part" || return
     # A resumed run adds to the time that the earlier attempts took.
     printf '%s\n' $((SECONDS - begun)) >>"$out.seconds"

@@ -99,7 +99,7 @@ evaluate untrained "$policy"
 train() { # train VERB REPORT SETTING...: writes the report only when the run is whole
     local verb=$1 report=$2 resume=()
     shift 2
-    [ ! -d "$run/$verb" ] || resume=(--resume)
+    [ ! -e "$run/$verb/config.toml" ] || resume=(--resume)
     "$drgym" "$verb" "${configured[@]}" "$@" --out "$run/$verb" ${resume[@]+"${resume[@]}"} --json >"$report.part" || return
     mv "$report.part" "$report"
 }

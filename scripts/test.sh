@@ -57,6 +57,7 @@ check_without_libtorch() {
 }
 
 run_part "set-up" "$scripts/setup.sh"
+run_part "test tools" "$scripts/setup.sh" --tests
 run_part "formatting" cargo fmt --all --check
 run_part "licences" "$scripts/check-licences.sh"
 run_part "clippy" cargo clippy --release --locked --workspace --all-targets -- -D warnings

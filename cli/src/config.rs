@@ -191,6 +191,18 @@ impl Config {
         if self.search.index.is_some() && self.search.url.is_some() {
             found.push("search.index and search.url exclude one another".into());
         }
+        for (key, path) in [
+            ("corpus.path", self.corpus.as_ref().map(|corpus| &corpus.path)),
+            ("search.index", self.search.index.as_ref()),
+            ("search.encoder", self.search.encoder.as_ref()),
+            ("tasks.train", self.tasks.train.as_ref()),
+            ("tasks.dev", self.tasks.dev.as_ref()),
+            ("demonstrations.traces", self.demonstrations.traces.as_ref()),
+        ] {
+            if path.is_some_and(|path| path.as_os_str().is_empty()) {
+                found.push(format!("{key}: must name a file or folder, found an empty text"));
+            }
+        }
         found.extend(self.env.validate());
         found.extend(self.rollout.validate());
         found.extend(self.reward.validate());

@@ -12,7 +12,6 @@
 //! answer, cannot be verified in its evidence or cannot be found by search, each with a typed [`Rejection`].
 //! [`split`] keeps train, dev and test disjoint by entity, and [`selection`] balances relations and descriptions.
 
-mod artefact;
 pub mod checks;
 pub mod config;
 pub mod factbook;

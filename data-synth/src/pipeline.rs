@@ -1,11 +1,13 @@
 //! From a corpus folder to three files of checked tasks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drgym_env::Task;
 use drgym_env::seed::{derive_seed, generator};
+use drgym_search::artefact::{ArtefactError, FolderInProgress, write_file};
 use drgym_search::corpus::CorpusError;
 use drgym_search::corpus::factbook::read_entities;
 use drgym_search::{SearchBackend, SearchError};
@@ -13,7 +15,6 @@ use futures::{StreamExt, TryStreamExt};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
-use crate::artefact;
 use crate::checks::{self, DescribingTexts, Duplicates, Rejection};
 use crate::config::SynthConfig;
 use crate::factbook::candidate::{self, Candidate, Context, Fact, GENERATOR, Wording};
@@ -24,6 +25,9 @@ use crate::split::{self, Split};
 
 /// Version of the layout of the output folder.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// Names the other files with their hashes; its presence tells a folder of tasks.
+const MANIFEST: &str = "manifest.json";
 
 /// Entities with fewer facts than this are dealt to the splits apart.
 const RICH: usize = 12;
@@ -102,13 +106,14 @@ pub enum SynthError {
         /// Tasks found.
         found: usize,
     },
-    /// A file cannot be written.
-    #[error("cannot write {path}: {source}", path = .path.display())]
-    Write {
-        /// The file.
+    /// A file or folder cannot be written.
+    #[error(transparent)]
+    Artefact(#[from] ArtefactError),
+    /// The output folder holds something that is not a folder of tasks.
+    #[error("{path} holds something else than tasks of an earlier run; choose another folder", path = .path.display())]
+    NotOverwritten {
+        /// The folder.
         path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
     },
     /// Something cannot be written as JSON.
     #[error("cannot write {path} as JSON: {source}", path = .path.display())]
@@ -120,7 +125,7 @@ pub enum SynthError {
     },
 }
 
-/// Makes tasks and writes them into the output folder.
+/// Makes tasks and writes them as the output folder, in the place of an earlier run's tasks if it holds such.
 ///
 /// The same corpus, settings and (where given) index yield the same bytes in every file. Entities of different
 /// splits never meet in one task; wordings whose `phrasing` begins with `unseen/` occur in the test split alone.
@@ -133,6 +138,7 @@ pub async fn run(
     if !problems.is_empty() {
         return Err(SynthError::Config { problems });
     }
+    check_target(&inputs.out_dir)?;
     let entities = read_entities(&inputs.corpus_dir)?;
     let names = Gazetteer::new(&entities);
     let context =
@@ -445,16 +451,16 @@ fn write_all(
     tasks: &BTreeMap<Split, Vec<Task>>,
     rejects: &[RejectRecord],
 ) -> Result<SynthReport, SynthError> {
-    std::fs::create_dir_all(out_dir)
-        .map_err(|source| SynthError::Write { path: out_dir.to_owned(), source })?;
+    let folder = FolderInProgress::new(out_dir)?;
+    let path = |name: &str| folder.path().join(name);
     for (split, tasks) in tasks {
         let name = format!("{}.jsonl", split.name());
-        let hash = write_file(&out_dir.join(&name), artefact::json_lines(tasks))?;
+        let hash = write_json(&path(&name), json_lines(tasks))?;
         report.files.insert(name, hash);
     }
-    let hash = write_file(&out_dir.join("rejects.jsonl"), artefact::json_lines(rejects))?;
+    let hash = write_json(&path("rejects.jsonl"), json_lines(rejects))?;
     report.files.insert("rejects.jsonl".to_owned(), hash);
-    let report_hash = write_file(&out_dir.join("report.json"), serde_json::to_vec_pretty(&report))?;
+    let report_hash = write_json(&path("report.json"), serde_json::to_vec_pretty(&report))?;
     let mut files = report.files.clone();
     files.insert("report.json".to_owned(), report_hash);
     let manifest = Manifest {
@@ -464,12 +470,37 @@ fn write_all(
         corpus: &report.corpus,
         files: &files,
     };
-    // Last, so that a folder with a manifest is complete.
-    write_file(&out_dir.join("manifest.json"), serde_json::to_vec_pretty(&manifest))?;
+    write_json(&path(MANIFEST), serde_json::to_vec_pretty(&manifest))?;
+    // Something may have come there while the tasks were made.
+    check_target(out_dir)?;
+    folder.replace()?;
     Ok(report)
 }
 
-fn write_file(path: &Path, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<String, SynthError> {
+/// Spares whatever is not an earlier run's tasks.
+fn check_target(out_dir: &Path) -> Result<(), SynthError> {
+    let empty = std::fs::read_dir(out_dir).is_ok_and(|mut entries| entries.next().is_none());
+    if !out_dir.exists() || empty || out_dir.join(MANIFEST).is_file() {
+        return Ok(());
+    }
+    Err(SynthError::NotOverwritten { path: out_dir.to_owned() })
+}
+
+/// Writes a file and gives its blake3 hash in hex.
+fn write_json(path: &Path, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<String, SynthError> {
     let bytes = bytes.map_err(|source| SynthError::Json { path: path.to_owned(), source })?;
-    artefact::write(path, &bytes).map_err(|source| SynthError::Write { path: path.to_owned(), source })
+    write_file(path, |file| file.write_all(&bytes))?;
+    Ok(blake3::hash(&bytes).to_hex().to_string())
+}
+
+/// One JSON value a line.
+fn json_lines<'a, T: Serialize + 'a>(
+    values: impl IntoIterator<Item = &'a T>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = Vec::new();
+    for value in values {
+        serde_json::to_writer(&mut bytes, value)?;
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
 }

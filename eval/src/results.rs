@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use drgym_env::Trace;
+use drgym_search::artefact::{ArtefactError, write_file};
 use serde::{Deserialize, Serialize};
 
 use crate::summary::Summary;
@@ -59,6 +60,9 @@ pub enum ResultsError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file cannot be written whole.
+    #[error(transparent)]
+    Artefact(#[from] ArtefactError),
     /// A file is not what it should be.
     #[error("{path}:{line}: {reason}")]
     Malformed {
@@ -82,13 +86,13 @@ pub fn traces_hash(traces: &[Trace]) -> String {
 
 /// Writes traces as JSONL, whole or not at all.
 pub fn write_traces(path: &Path, traces: &[Trace]) -> Result<(), ResultsError> {
-    write_whole(path, |file| {
+    Ok(write_file(path, |file| {
         for trace in traces {
             serde_json::to_writer(&mut *file, trace)?;
             file.write_all(b"\n")?;
         }
         Ok(())
-    })
+    })?)
 }
 
 /// Reads a file of traces.
@@ -119,10 +123,10 @@ impl Results {
             source,
         })?;
         write_traces(&folder.join("traces.jsonl"), traces)?;
-        write_whole(&folder.join("results.json"), |file| {
+        Ok(write_file(&folder.join("results.json"), |file| {
             serde_json::to_writer_pretty(&mut *file, self)?;
             file.write_all(b"\n")
-        })
+        })?)
     }
 
     /// Reads `results.json` of a folder.
@@ -139,24 +143,4 @@ impl Results {
             reason: format!("not a results file: {error}"),
         })
     }
-}
-
-/// Writes to a temporary file beside the target, syncs it, and renames it.
-fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut std::io::BufWriter<&std::fs::File>) -> std::io::Result<()>,
-) -> Result<(), ResultsError> {
-    let io = |source| ResultsError::Io { what: "write", path: path.to_owned(), source };
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let temporary = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-    let mut buffered = std::io::BufWriter::new(temporary.as_file());
-    write(&mut buffered).and_then(|()| buffered.flush()).map_err(io)?;
-    drop(buffered);
-    temporary.as_file().sync_all().map_err(io)?;
-    temporary.persist(path).map_err(|error| io(error.error))?;
-    // The rename itself is durable only once the folder is synced.
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)
 }

@@ -17,6 +17,7 @@
 //! | [`client`] | [`DeepResearchGymBackend`]: the hosted service or our server, over HTTP | |
 //! | [`recorded`] | [`Recorded`]: answers of a live engine, kept and replayed | |
 //! | [`faulty`] | [`Faulty`]: faults on purpose | |
+//! | [`artefact`] | files and folders that appear when they are whole | |
 //! | [`evaluate`](mod@evaluate) | retrieval metrics, judgements, reports | |
 //! | `corpus` | readers of JSONL and of the World Factbook | `corpora` |
 //! | `chunk` | cutting documents | `engine` |
@@ -25,6 +26,7 @@
 //! | `local` | `LocalBackend`: an index and its encoder as a backend | `engine` |
 //! | `server` | `/search` and `/fetch` over HTTP | `engine` |
 
+pub mod artefact;
 pub mod backend;
 #[cfg(feature = "engine")]
 pub mod chunk;

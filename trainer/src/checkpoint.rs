@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use drgym_search::artefact::{ArtefactError, sync_folder};
 use serde::{Deserialize, Serialize};
 
 /// Version of the folder's format.
@@ -56,6 +57,9 @@ pub enum CheckpointError {
         /// What is missing or wrong.
         reason: String,
     },
+    /// A file cannot be written whole.
+    #[error(transparent)]
+    Artefact(#[from] ArtefactError),
     /// There is nothing to resume from.
     #[error(
         "{path} holds no whole checkpoint to resume from{}",
@@ -191,8 +195,13 @@ impl CheckpointStore {
         if temporary.exists() {
             std::fs::remove_dir_all(&temporary).map_err(io("remove", &temporary))?;
         }
-        fill(&temporary)?;
-        Ok(self.seal(&temporary, state, config, metrics_offset)?)
+        let written =
+            fill(&temporary).and_then(|()| Ok(self.seal(&temporary, state, config, metrics_offset)?));
+        if written.is_err() {
+            // A full disk must not stay full because of what did not fit. The error to tell is the first one.
+            let _ = std::fs::remove_dir_all(&temporary);
+        }
+        written
     }
 
     fn seal(
@@ -307,34 +316,39 @@ pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
     Ok(Checkpoint { path: path.to_owned(), manifest, state, config: text(CONFIG)? })
 }
 
-impl Checkpoint {
-    /// Refuses a checkpoint of another run: `expected` is the state that a fresh run of the same command would
-    /// start from, and `config` its resolved configuration.
-    pub fn check_same_run(&self, expected: &RunState, config: &str) -> Result<(), CheckpointError> {
-        let mut differences = Vec::new();
-        if self.state.kind != expected.kind {
-            differences.push(format!("it is a {} run, not a {} run", self.state.kind, expected.kind));
-        }
-        if self.state.seed != expected.seed {
-            differences.push(format!("its seed is {}, not {}", self.state.seed, expected.seed));
-        }
-        if self.state.config_hash != expected.config_hash {
-            let lines = changed_lines(&self.config, config);
-            differences.push(format!("the configuration has changed: {}", lines.join(", ")));
-        }
-        for (what, then, now) in [
-            ("dataset", &self.state.dataset_hash, &expected.dataset_hash),
-            ("start model", &self.state.model_hash, &expected.model_hash),
-        ] {
-            if then != now {
-                differences.push(format!("the {what} has changed: its hash was {then} and is now {now}"));
-            }
-        }
-        if differences.is_empty() {
-            return Ok(());
-        }
-        Err(CheckpointError::Changed { path: self.path.clone(), differences })
+/// Refuses to go on with another run than the one at `path`, of which `found` is a state and `found_config` the resolved
+/// configuration. `expected` is the state that a fresh run of the present command would start from, and `config` its
+/// resolved configuration.
+pub(crate) fn check_same_run(
+    path: &Path,
+    found: &RunState,
+    found_config: &str,
+    expected: &RunState,
+    config: &str,
+) -> Result<(), CheckpointError> {
+    let mut differences = Vec::new();
+    if found.kind != expected.kind {
+        differences.push(format!("it is a {} run, not a {} run", found.kind, expected.kind));
     }
+    if found.seed != expected.seed {
+        differences.push(format!("its seed is {}, not {}", found.seed, expected.seed));
+    }
+    if found.config_hash != expected.config_hash {
+        let lines = changed_lines(found_config, config);
+        differences.push(format!("the configuration has changed: {}", lines.join(", ")));
+    }
+    for (what, then, now) in [
+        ("dataset", &found.dataset_hash, &expected.dataset_hash),
+        ("start model", &found.model_hash, &expected.model_hash),
+    ] {
+        if then != now {
+            differences.push(format!("the {what} has changed: its hash was {then} and is now {now}"));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(CheckpointError::Changed { path: path.to_owned(), differences })
 }
 
 /// Lines of the old text that are gone, with `-`, and lines of the new one that were not there, with `+`.
@@ -406,11 +420,7 @@ fn sync_tree(folder: &Path) -> Result<(), CheckpointError> {
             File::open(&path).and_then(|file| file.sync_all()).map_err(io("sync", &path))?;
         }
     }
-    sync_folder(folder)
-}
-
-fn sync_folder(folder: &Path) -> Result<(), CheckpointError> {
-    File::open(folder).and_then(|file| file.sync_all()).map_err(io("sync", folder))
+    Ok(sync_folder(folder)?)
 }
 
 fn to_json(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, CheckpointError> {
@@ -419,16 +429,6 @@ fn to_json(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, CheckpointErr
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     std::fs::write(path, bytes).map_err(io("write", path))
-}
-
-/// Writes a file whole or not at all: under a temporary name in the same folder, synced, renamed.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io("create a file in", folder))?;
-    std::io::Write::write_all(&mut file, bytes).map_err(io("write", path))?;
-    file.as_file().sync_all().map_err(io("sync", path))?;
-    file.persist(path).map_err(|error| io("rename", path)(error.error))?;
-    sync_folder(folder)
 }
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {

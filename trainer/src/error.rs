@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use drgym_search::artefact::ArtefactError;
+
 use crate::algorithm::advantage::AdvantageError;
 use crate::checkpoint::CheckpointError;
 use crate::device::DeviceError;
@@ -22,6 +24,18 @@ pub enum TrainError {
     /// The folder of the new run holds an earlier one.
     #[error("{path} holds a run already; resume it or choose another folder")]
     RunExists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is no run to go on with.
+    #[error("{path} holds no run to resume; start it without --resume")]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process works in the folder.
+    #[error("another process is training in {path}; wait for it, or choose another folder")]
+    RunBusy {
         /// The folder.
         path: PathBuf,
     },
@@ -99,6 +113,9 @@ pub enum TrainError {
     /// The optimiser failed.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
+    /// A file of the run cannot be written whole.
+    #[error(transparent)]
+    Artefact(#[from] ArtefactError),
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -1,17 +1,25 @@
 //! The folder of a run: configuration, metrics, traces, checkpoints.
 
+use std::fs::{File, TryLockError};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use drgym_env::Trace;
+use drgym_search::artefact::write_file;
 
 use crate::checkpoint::{
-    CHECKPOINT_FORMAT, CHECKPOINTS, Checkpoint, CheckpointError, CheckpointStore, RunState, write_whole,
+    CHECKPOINT_FORMAT, CHECKPOINTS, Checkpoint, CheckpointError, CheckpointStore, RunState, check_same_run,
 };
 use crate::error::TrainError;
 use crate::metrics::{METRICS_FILE, MetricsLog};
+use crate::tensorboard::EVENT_FILE_PREFIX;
 
 /// The resolved configuration in a run's folder.
 const CONFIG_FILE: &str = "config.toml";
+/// The state before the first step in a run's folder: what a run without a checkpoint is made of.
+const START_FILE: &str = "start.json";
+/// Locked while a process works in the folder.
+const LOCK_FILE: &str = ".lock";
 /// The episodes in a run's folder.
 const TRACES: &str = "traces";
 
@@ -23,41 +31,45 @@ pub(crate) struct RunFolder {
     pub(crate) metrics: MetricsLog,
     pub(crate) state: RunState,
     pub(crate) last: Option<Checkpoint>,
+    _lock: File,
 }
 
 impl RunFolder {
     /// Starts a run in an empty or new folder, or goes on with the one that is there.
     ///
     /// `fresh` is the state of a run before its first step. A run is gone on with only if it was made of the same
-    /// configuration, data and model; whatever it wrote behind its newest whole checkpoint is cut off.
+    /// configuration, data and model; whatever it wrote behind its newest whole checkpoint is cut off. One that was
+    /// interrupted before its first checkpoint begins again.
     pub(crate) fn open(out: &Path, resume: bool, fresh: RunState, config: &str) -> Result<Self, TrainError> {
-        if resume {
-            let store = CheckpointStore::open(out)?;
-            let checkpoint = store.latest()?;
-            checkpoint.check_same_run(&fresh, config)?;
-            let state = checkpoint.state.clone();
-            remove_later_traces(out, state.step)?;
-            let metrics = MetricsLog::open(out, checkpoint.manifest.metrics_offset, state.step + 1)?;
-            let path = out.to_owned();
-            return Ok(Self {
-                path,
-                store,
-                config: config.to_owned(),
-                metrics,
-                state,
-                last: Some(checkpoint),
-            });
-        }
-        let occupied = |name: &str| out.join(name).exists();
-        if occupied(METRICS_FILE) || occupied(CHECKPOINTS) || occupied(CONFIG_FILE) {
-            return Err(TrainError::RunExists { path: out.to_owned() });
+        let occupied = [METRICS_FILE, CHECKPOINTS, START_FILE, CONFIG_FILE];
+        let occupied = occupied.iter().any(|name| out.join(name).exists());
+        match (resume, occupied) {
+            (false, true) => return Err(TrainError::RunExists { path: out.to_owned() }),
+            (true, false) => return Err(TrainError::NoRun { path: out.to_owned() }),
+            _ => {}
         }
         std::fs::create_dir_all(out).map_err(io(out))?;
-        write_whole(&out.join(CONFIG_FILE), config.as_bytes())?;
+        let lock = lock(out)?;
+        remove_files(out, ".tmp")?;
+        remove_files(&out.join(TRACES), ".tmp")?;
         let store = CheckpointStore::open(out)?;
-        let metrics = MetricsLog::open(out, 0, 0)?;
+        let last = if store.steps()?.is_empty() { None } else { Some(store.latest()?) };
+        let (state, offset) = match &last {
+            Some(checkpoint) => {
+                check_same_run(&checkpoint.path, &checkpoint.state, &checkpoint.config, &fresh, config)?;
+                (checkpoint.state.clone(), checkpoint.manifest.metrics_offset)
+            }
+            None => {
+                begin(out, &fresh, config)?;
+                remove_files(out, EVENT_FILE_PREFIX)?;
+                (fresh, 0)
+            }
+        };
+        remove_later_traces(out, state.step)?;
+        let next_step = last.as_ref().map_or(0, |last| last.state.step + 1);
+        let metrics = MetricsLog::open(out, offset, next_step)?;
         let path = out.to_owned();
-        Ok(Self { path, store, config: config.to_owned(), metrics, state: fresh, last: None })
+        Ok(Self { path, store, config: config.to_owned(), metrics, state, last, _lock: lock })
     }
 
     /// What is needed to write the checkpoint of the present state; `None` if there is one already.
@@ -83,13 +95,13 @@ impl RunFolder {
     pub(crate) fn write_traces(&self, step: u64, traces: &[Trace]) -> Result<(), TrainError> {
         let folder = self.path.join(TRACES);
         std::fs::create_dir_all(&folder).map_err(io(&folder))?;
-        let path = folder.join(format!("step_{step}.jsonl"));
-        let mut bytes = Vec::new();
-        for trace in traces {
-            serde_json::to_writer(&mut bytes, trace).map_err(|error| io(&path)(error.into()))?;
-            bytes.push(b'\n');
-        }
-        Ok(write_whole(&path, &bytes)?)
+        Ok(write_file(&folder.join(format!("step_{step}.jsonl")), |file| {
+            for trace in traces {
+                serde_json::to_writer(&mut *file, trace)?;
+                file.write_all(b"\n")?;
+            }
+            Ok(())
+        })?)
     }
 }
 
@@ -135,6 +147,48 @@ pub(crate) fn fresh_state(
         start_accuracy: None,
         best: None,
     })
+}
+
+/// Notes what a run is made of. If an earlier process noted it already, it must have been the same.
+fn begin(out: &Path, fresh: &RunState, config: &str) -> Result<(), TrainError> {
+    let (start, config_file) = (out.join(START_FILE), out.join(CONFIG_FILE));
+    if start.exists() {
+        let failed = |error: serde_json::Error| io(&start)(error.into());
+        let text = std::fs::read_to_string(&start).map_err(io(&start))?;
+        let noted: RunState = serde_json::from_str(&text).map_err(failed)?;
+        let noted_config = std::fs::read_to_string(&config_file).map_err(io(&config_file))?;
+        return Ok(check_same_run(out, &noted, &noted_config, fresh, config)?);
+    }
+    write_file(&config_file, |file| file.write_all(config.as_bytes()))?;
+    // Last: where it is, the configuration is too.
+    Ok(write_file(&start, |file| {
+        serde_json::to_writer_pretty(&mut *file, fresh)?;
+        file.write_all(b"\n")
+    })?)
+}
+
+/// Takes the folder for this process, or refuses if another one works in it. The lock goes with the process.
+fn lock(out: &Path) -> Result<File, TrainError> {
+    let path = out.join(LOCK_FILE);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(TrainError::RunBusy { path: out.to_owned() }),
+        // Some network file systems know no locks; there it is up to the user.
+        Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
+    }
+}
+
+/// Removes files whose names begin so: what processes that are gone left unfinished, which those that hold the lock can
+/// tell, or what begins anew.
+fn remove_files(folder: &Path, prefix: &str) -> Result<(), TrainError> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let entry = entry.map_err(io(folder))?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            std::fs::remove_file(entry.path()).map_err(io(&entry.path()))?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_later_traces(out: &Path, step: u64) -> Result<(), TrainError> {

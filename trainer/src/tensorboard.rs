@@ -17,6 +17,9 @@ use tensorboard_rs::record_writer::RecordWriter;
 
 use crate::metrics::MetricsError;
 
+/// What names of event files begin with, here and in every other program that writes them.
+pub(crate) const EVENT_FILE_PREFIX: &str = "events.out.tfevents.";
+
 /// One event file, open for appending.
 pub struct EventFile {
     path: PathBuf,
@@ -33,7 +36,7 @@ impl EventFile {
         let seconds = now().as_secs();
         let mut attempt = 0;
         let (path, file) = loop {
-            let name = format!("events.out.tfevents.{seconds:010}.drgym.{}.{attempt}", std::process::id());
+            let name = format!("{EVENT_FILE_PREFIX}{seconds:010}.drgym.{}.{attempt}", std::process::id());
             let path = folder.join(name);
             match File::options().write(true).create_new(true).open(&path) {
                 Ok(file) => break (path, file),

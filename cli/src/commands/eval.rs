@@ -12,7 +12,7 @@ use crate::arguments::EvalArguments;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome, WithHint};
 use crate::printer::Printer;
-use crate::{backend, interrupt, policy, rollouts};
+use crate::{backend, rollouts};
 
 /// Evaluates a policy on a benchmark and writes a results folder.
 pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
@@ -38,19 +38,8 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     tasks.truncate(arguments.limit.unwrap_or(usize::MAX));
     let data_hash = blake3::hash(&std::fs::read(data)?).to_hex().to_string();
     let backend = open_search(&arguments, &mut config).await?;
-    let opened = policy::open(policy_name, &config, &tasks).await?;
-
-    let bar = Arc::new(printer.bar("episodes", tasks.len() as u64 * u64::from(arguments.samples)));
-    let shown = bar.clone();
-    let env: EnvConfig = EnvConfig::clone(&opened.env);
-    let scheduler = rollouts::scheduler(
-        &config,
-        opened.renderer,
-        opened.env,
-        backend.clone(),
-        interrupt::cancel_flag(printer),
-    )?
-    .with_progress(Arc::new(move |finished, _| shown.set(finished as u64, "")));
+    let episodes =
+        rollouts::open(&config, policy_name, &tasks, arguments.samples, backend.clone(), printer).await?;
     let request = EvaluationRequest {
         tasks,
         samples: arguments.samples,
@@ -58,22 +47,22 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         seed: config.seed,
     };
     let started = Instant::now();
-    let (summary, traces) = evaluate(&scheduler, opened.policy.clone(), request).await?;
-    bar.finish();
+    let (summary, traces) = evaluate(&episodes.scheduler, episodes.policy.clone(), request).await?;
+    episodes.bar.finish();
 
     let results = Results {
         version: RESULTS_VERSION,
         program: format!("drgym {}", env!("CARGO_PKG_VERSION")),
         benchmark: arguments.benchmark,
         data_hash,
-        policy: opened.policy.info().name,
+        policy: episodes.policy.info().name,
         search: if config.env.search { backend.name() } else { "none".into() },
         search_hash: search_hash(&traces),
         judge: drgym_judge::build(&config.judge)?.name(),
         seed: config.seed,
         temperature: arguments.temperature,
         samples: arguments.samples,
-        env,
+        env: EnvConfig::clone(&episodes.env),
         summary,
         traces_hash: traces_hash(&traces),
         seconds: started.elapsed().as_secs_f64(),

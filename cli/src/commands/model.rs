@@ -1,5 +1,8 @@
 //! `drgym model`.
 
+use std::path::Path;
+
+use drgym_search::artefact::FolderInProgress;
 use drgym_trainer::import::{ImportOptions, import_gguf};
 use drgym_trainer::model::{Decoder, LoadOptions, Lora, ModelFolder};
 
@@ -30,17 +33,14 @@ fn import(arguments: &ModelImportArguments, printer: Printer) -> Outcome {
         return Err(Failure::new(format!("{} exists already", out.display())))
             .hint("choose another folder, or add --overwrite");
     }
-    // The old folder makes way only once the new one is whole.
-    let parent =
-        out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
-    std::fs::create_dir_all(parent)?;
-    let staging = tempfile::Builder::new().prefix(".import-").tempdir_in(parent)?;
-    let fresh = staging.path().join("model");
-    let report = import_gguf(&arguments.gguf, &fresh, ImportOptions::default())?;
-    if out.exists() {
-        std::fs::rename(out, staging.path().join("old"))?;
+    if out.exists() && !is_replaceable(out) {
+        return Err(Failure::new(format!("{} is not a model folder, so it is not replaced", out.display())))
+            .hint("choose another folder");
     }
-    std::fs::rename(&fresh, out)?;
+    // The old folder makes way only once the new one is whole.
+    let folder = FolderInProgress::new(out)?;
+    let report = import_gguf(&arguments.gguf, folder.path(), ImportOptions::default())?;
+    folder.replace()?;
     printer.say(&format!(
         "{}: {} parameters, {} tokens, stored as {:?}, in {}",
         report.name.as_deref().unwrap_or("model"),
@@ -52,7 +52,13 @@ fn import(arguments: &ModelImportArguments, printer: Printer) -> Outcome {
     Ok(())
 }
 
-fn info(model: &std::path::Path, printer: Printer) -> Outcome {
+/// Whether nothing but a model would be lost with what lies here.
+fn is_replaceable(folder: &Path) -> bool {
+    let empty = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    empty || ModelFolder::open(folder).is_ok()
+}
+
+fn info(model: &Path, printer: Printer) -> Outcome {
     let folder = ModelFolder::open(model)?;
     let decoder = Decoder::load(model, LoadOptions::default())?;
     let parameters: usize =

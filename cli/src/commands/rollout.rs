@@ -10,7 +10,7 @@ use crate::arguments::RolloutArguments;
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::printer::Printer;
-use crate::{backend, interrupt, policy, rollouts};
+use crate::{backend, rollouts};
 
 /// Plays episodes and writes their traces.
 pub async fn run(arguments: RolloutArguments, printer: Printer) -> Outcome {
@@ -18,12 +18,8 @@ pub async fn run(arguments: RolloutArguments, printer: Printer) -> Outcome {
     let mut tasks: Vec<Arc<_>> = read_tasks(&arguments.tasks)?.into_iter().map(Arc::new).collect();
     tasks.truncate(arguments.limit.unwrap_or(usize::MAX));
     let backend = backend::open(&config.search).await?;
-    let opened = policy::open(&arguments.policy, &config, &tasks).await?;
-    let bar = Arc::new(printer.bar("episodes", tasks.len() as u64 * u64::from(arguments.samples)));
-    let shown = bar.clone();
-    let scheduler =
-        rollouts::scheduler(&config, opened.renderer, opened.env, backend, interrupt::cancel_flag(printer))?
-            .with_progress(Arc::new(move |finished, _| shown.set(finished as u64, "")));
+    let episodes =
+        rollouts::open(&config, &arguments.policy, &tasks, arguments.samples, backend, printer).await?;
     let request = RolloutRequest {
         tasks,
         samples: arguments.samples,
@@ -32,8 +28,8 @@ pub async fn run(arguments: RolloutArguments, printer: Printer) -> Outcome {
         step: 0,
         component: "rollout",
     };
-    let traces = scheduler.run(opened.policy, request).await?;
-    bar.finish();
+    let traces = episodes.scheduler.run(episodes.policy, request).await?;
+    episodes.bar.finish();
     write_traces(&arguments.out, &traces)?;
     let correct = traces.iter().filter(|trace| trace.correct == Some(true)).count();
     printer.say(&format!("{} episodes, {correct} right, in {}", traces.len(), arguments.out.display()));

@@ -158,6 +158,55 @@ fn a_killed_build_leaves_the_old_index_whole() {
     assert_eq!(hash(&index), before, "the same corpus gives the same index");
 }
 
+/// A limit on the size of files stands in for a full disk: both make `write` fail half way through.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_the_old_index_whole_and_nothing_beside_it() {
+    let Some(encoder) = artefact("models/all-minilm-l6-v2") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    let index = folder.path().join("index");
+    std::fs::write(&corpus, "{\"id\":\"a\",\"text\":\"one document\"}\n").unwrap();
+    assert_eq!(run(&build_arguments(&corpus, &encoder, &index)).code, Some(0));
+    let hash = || run(&["index".as_ref(), "info".as_ref(), index.as_os_str(), "--json".as_ref()]).stdout;
+    let before = hash();
+
+    // 64 vectors are 96 KiB.
+    let lines = (0..64).map(|number| format!("{{\"id\":\"{number}\",\"text\":\"document {number}\"}}\n"));
+    std::fs::write(&corpus, lines.collect::<String>()).unwrap();
+    let full = std::process::Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 48; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_drgym")])
+        .args(build_arguments(&corpus, &encoder, &index))
+        .arg("--overwrite")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(full.stderr).unwrap();
+    assert_eq!(full.status.code(), Some(1), "{said}");
+    assert!(said.contains("vectors.f32") && said.contains("File too large"), "{said}");
+    assert_eq!(hash(), before);
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 2, "corpus and index, and nothing unfinished");
+}
+
+#[cfg(feature = "train")]
+#[test]
+fn a_folder_that_is_no_model_is_never_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("thesis.txt"), "x").unwrap();
+    let refused = run(&[
+        "model".as_ref(),
+        "import".as_ref(),
+        "--gguf".as_ref(),
+        "absent.gguf".as_ref(),
+        "--overwrite".as_ref(),
+        "--out".as_ref(),
+        folder.path().as_os_str(),
+    ]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("not a model folder"), "{}", refused.stderr);
+    assert!(folder.path().join("thesis.txt").exists());
+}
+
 #[test]
 fn an_existing_index_is_not_overwritten_unasked() {
     let Some(encoder) = artefact("models/all-minilm-l6-v2") else { return };

@@ -140,6 +140,26 @@ async fn tasks_that_search_cannot_answer_are_replaced_and_counted() {
 }
 
 #[tokio::test]
+async fn earlier_tasks_are_replaced_as_a_whole_and_anything_else_is_spared() {
+    let (corpus, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_small(corpus.path(), 60);
+    let tasks = out.path().join("tasks");
+    for seed in [3, 4] {
+        run_in(corpus.path(), &tasks, &SynthConfig { seed, ..config() }, None).await.unwrap();
+    }
+    let fresh = out.path().join("fresh");
+    run_in(corpus.path(), &fresh, &SynthConfig { seed: 4, ..config() }, None).await.unwrap();
+    assert_eq!(bytes_of(&tasks), bytes_of(&fresh));
+
+    let foreign = out.path().join("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("train.jsonl"), "mine").unwrap();
+    let error = run_in(corpus.path(), &foreign, &config(), None).await.unwrap_err();
+    assert!(matches!(error, SynthError::NotOverwritten { .. }), "{error}");
+    assert_eq!(bytes_of(&foreign).len(), 1);
+}
+
+#[tokio::test]
 async fn a_failing_engine_is_an_error_and_leaves_nothing_behind() {
     let (corpus, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_small(corpus.path(), 60);

@@ -14,6 +14,7 @@ use super::folder::{
     VECTORS, info,
 };
 use super::manifest::{CorpusInfo, FORMAT_NAME, FORMAT_VERSION, FileInfo, IndexKind, Manifest};
+use crate::artefact::FolderInProgress;
 use crate::chunk::{Chunking, Piece, pieces};
 use crate::corpus::{self, CorpusFormat};
 use crate::document::Document;
@@ -81,14 +82,8 @@ pub fn build_with_encoder(
 ) -> Result<BuildSummary, IndexError> {
     check_target(request)?;
     let started = std::time::Instant::now();
-    let (parent, name) = parent_and_name(&request.out);
-    fs::create_dir_all(&parent).map_err(|source| IndexError::Io { path: parent.clone(), source })?;
-    let staging = tempfile::Builder::new()
-        .prefix(&format!(".{name}.building-"))
-        .tempdir_in(&parent)
-        .map_err(|source| IndexError::Io { path: parent.clone(), source })?;
-
-    let mut writer = Writer::create(staging.path())?;
+    let folder = FolderInProgress::new(&request.out)?;
+    let mut writer = Writer::create(folder.path())?;
     let documents = corpus::read(request.format, &request.corpus)?;
     let mut block = Vec::with_capacity(BLOCK);
     for document in documents.take(request.limit.unwrap_or(usize::MAX)) {
@@ -105,14 +100,13 @@ pub fn build_with_encoder(
     }
     let written = writer.finish(request, encoder)?;
 
-    // Permissions of a temporary folder are tighter than those of an ordinary one.
-    let staged = staging.keep();
-    let placed = place(&staged, request);
-    if placed.is_err() {
-        // The error to tell is the one of the move; what could not be moved must not stay behind either.
-        let _ = fs::remove_dir_all(&staged);
-    }
-    placed?;
+    // Something may have come there while the index was built.
+    check_target(request)?;
+    if request.overwrite {
+        folder.replace()?
+    } else {
+        folder.place()?
+    };
     Ok(BuildSummary { seconds: started.elapsed().as_secs_f64(), ..written })
 }
 
@@ -129,52 +123,6 @@ fn check_target(request: &BuildRequest) -> Result<(), IndexError> {
         Ok(_) | Err(IndexError::NewerVersion { .. }) => Ok(()),
         Err(_) => Err(IndexError::NotOverwritten { path: path.clone() }),
     }
-}
-
-/// Moves the finished folder to its place; the old index, if any, goes only now.
-fn place(staged: &Path, request: &BuildRequest) -> Result<(), IndexError> {
-    let out = &request.out;
-    let (parent, name) = parent_and_name(out);
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| IndexError::Io { path, source }
-    };
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(staged, fs::Permissions::from_mode(0o755)).map_err(io(staged))?;
-    }
-    check_target(request)?;
-    let old = parent.join(format!(".{name}.replaced-{}", std::process::id()));
-    let replaces = out.exists();
-    if replaces {
-        fs::rename(out, &old).map_err(io(out))?;
-    }
-    if let Err(error) = fs::rename(staged, out) {
-        if replaces {
-            fs::rename(&old, out).map_err(io(out))?;
-        }
-        return Err(io(out)(error));
-    }
-    sync_folder(&parent)?;
-    if replaces {
-        fs::remove_dir_all(&old).map_err(io(&old))?;
-    }
-    Ok(())
-}
-
-fn parent_and_name(out: &Path) -> (PathBuf, String) {
-    let parent = match out.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    (parent, out.file_name().map_or_else(|| "index".to_owned(), |name| name.to_string_lossy().into_owned()))
-}
-
-fn sync_folder(path: &Path) -> Result<(), IndexError> {
-    File::open(path)
-        .and_then(|folder| folder.sync_all())
-        .map_err(|source| IndexError::Io { path: path.to_owned(), source })
 }
 
 /// A file being written, with its hash.
@@ -344,7 +292,6 @@ impl Writer {
             file.write(&content)?;
             file.finish()?;
         }
-        sync_folder(&self.dir)?;
         Ok(BuildSummary { hash, documents: manifest.documents, chunks: manifest.chunks, seconds: 0.0 })
     }
 }

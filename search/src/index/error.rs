@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use crate::artefact::ArtefactError;
 use crate::corpus::CorpusError;
 use crate::encoder::{EncoderError, EncoderIdentity};
 
@@ -48,6 +49,9 @@ pub enum IndexError {
         /// What was expected and what was found.
         reason: String,
     },
+    /// The folder cannot be written or brought to its place.
+    #[error(transparent)]
+    Artefact(#[from] ArtefactError),
     /// The encoder is not the one that the index was built with.
     #[error(
         "the index {path} was built with the encoder {} (fingerprint {}), not with {} (fingerprint {})",

@@ -114,7 +114,7 @@ fn a_target_that_exists_is_kept_unless_overwriting_an_index() {
 #[test]
 fn a_killed_build_leaves_no_index() {
     let dir = tempfile::tempdir().unwrap();
-    let left = dir.path().join(".index.building-x1");
+    let left = dir.path().join(".index.part-x1");
     fs::create_dir(&left).unwrap();
     fs::write(left.join("documents.jsonl"), "{\"doc_id\"").unwrap();
     fs::write(left.join("vectors.f32"), [0; 7]).unwrap();
@@ -122,6 +122,7 @@ fn a_killed_build_leaves_no_index() {
     assert!(matches!(FlatIndex::open(&dir.path().join("index")), Err(IndexError::NotAnIndex { .. })));
     let (_, out) = build(dir.path(), CORPUS).unwrap();
     assert_eq!(index::verify(&out).unwrap(), []);
+    assert_eq!(names(dir.path()), ["corpus.jsonl", "index"], "the next build removes what was left");
 }
 
 #[test]

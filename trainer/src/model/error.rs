@@ -15,6 +15,9 @@ pub enum ModelError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A folder cannot be made or brought to its place.
+    #[error(transparent)]
+    Artefact(#[from] drgym_search::artefact::ArtefactError),
     /// A field of config.json is missing or of the wrong type, or the file is no JSON object.
     #[error("{path}: {field}: {reason}")]
     Config {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use drgym_search::artefact::FolderInProgress;
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -152,7 +153,7 @@ fn generation_config(config: &ModelConfig) -> Value {
     Value::Object(fields)
 }
 
-/// Writes a folder under a temporary name beside `dir`, syncs it and renames it. `dir` must not exist, or be empty.
+/// Writes a folder that appears when it is whole. `dir` must not exist, or be empty.
 pub(crate) fn write_folder(
     dir: &Path,
     write: impl FnOnce(&Path) -> Result<(), ModelError>,
@@ -161,31 +162,9 @@ pub(crate) fn write_folder(
     if occupied || dir.is_file() {
         return Err(ModelError::Request(format!("{} exists already; choose another place", dir.display())));
     }
-    let name = dir
-        .file_name()
-        .ok_or_else(|| ModelError::Request(format!("{} is no name for a folder", dir.display())))?
-        .to_string_lossy();
-    let parent = match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    std::fs::create_dir_all(parent).map_err(io_error("create", parent))?;
-    let part = tempfile::Builder::new()
-        .prefix(&format!(".{name}.part-"))
-        .tempdir_in(parent)
-        .map_err(io_error("create a folder in", parent))?;
-    write(part.path())?;
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(part.path(), permissions).map_err(io_error("set the mode of", part.path()))?;
-    sync_folder(part.path())?;
-    std::fs::rename(part.path(), dir).map_err(io_error("rename to", dir))?;
-    // The folder has another name now: there is nothing left to remove.
-    let _ = part.keep();
-    sync_folder(parent)
-}
-
-fn sync_folder(dir: &Path) -> Result<(), ModelError> {
-    File::open(dir).and_then(|folder| folder.sync_all()).map_err(io_error("sync", dir))
+    let folder = FolderInProgress::new(dir)?;
+    write(folder.path())?;
+    Ok(folder.place()?)
 }
 
 /// Writes indented JSON and syncs the file.

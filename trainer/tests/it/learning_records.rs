@@ -8,6 +8,7 @@ use drgym_trainer::checkpoint::{CheckpointError, CheckpointStore, read};
 use drgym_trainer::metrics::MetricsLog;
 
 use crate::learning_support::{Bandit, grpo_config, run_grpo, write_model};
+use crate::model_support::set_up_folder;
 
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {
@@ -64,11 +65,7 @@ fn metrics_are_cut_back_to_where_the_checkpoint_was() {
 
 #[test]
 fn tensorboard_reads_scalars_and_texts() {
-    let has_reader = Command::new("python3").args(["-c", "import tensorboard"]).output();
-    if !has_reader.is_ok_and(|output| output.status.success()) {
-        println!("skipped: needs python3 with the package tensorboard");
-        return;
-    }
+    let Some(packages) = set_up_folder("tools/tensorboard") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (model, out) = (folder.path().join("model"), folder.path().join("run"));
     write_model(&model);
@@ -79,7 +76,12 @@ fn tensorboard_reads_scalars_and_texts() {
     run_grpo(&config, &out, true, Bandit::default()).unwrap();
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/golden/learning_tensorboard.py");
-    let output = Command::new("python3").arg(script).arg(&out).output().unwrap();
+    let output = Command::new(std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()))
+        .env("PYTHONPATH", packages)
+        .arg(script)
+        .arg(&out)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let lines: Vec<serde_json::Value> = std::fs::read_to_string(out.join("metrics.jsonl"))

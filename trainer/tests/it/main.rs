@@ -4,6 +4,7 @@ mod import_gguf;
 mod learning_algorithm;
 mod learning_gradients;
 mod learning_grpo;
+mod learning_killed;
 mod learning_records;
 mod learning_sft;
 mod learning_support;
