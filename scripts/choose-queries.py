@@ -46,7 +46,7 @@ CLUES = {
 
 
 def first_three(url, query):
-    parameters = urllib.parse.urlencode({"query": query, "num_of_docs": 3})
+    parameters = urllib.parse.urlencode({"query": query, "k": 3})
     with urllib.request.urlopen(f"{url}/search?{parameters}", timeout=60) as answer:
         return [json.loads(base64.b64decode(one))["id"] for one in json.load(answer)["results"]]
 

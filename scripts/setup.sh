@@ -156,7 +156,7 @@ lay_gguf() {
 lay_tensorboard() {
     local dir=$DRGYM_HOME/tools/tensorboard attempt
     local reader="from tensorboard.backend.event_processing.event_accumulator import EventAccumulator"
-    if PYTHONPATH=$dir "$PYTHON" -c "$reader" 2>/dev/null; then
+    if [ -d "$dir" ] && PYTHONPATH=$dir "$PYTHON" -c "$reader" 2>/dev/null; then
         say "tensorboard: ready in $dir"
         return
     fi
@@ -172,7 +172,7 @@ lay_tensorboard() {
         fi
         sleep $((attempt * attempt * 2))
     done
-    fail "cannot lay out tensorboard" "its test is skipped without it; every other test runs"
+    fail "cannot lay out tensorboard" "pip's own message is above; a mirror is set with PIP_INDEX_URL; then run this again"
 }
 
 # Turns the GGUF file into a Hugging Face folder with the binary that the user has built.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Train, evaluate and compare search agents over a local, frozen search engine.
@@ -83,6 +84,14 @@ pub enum Kind {
     Flat,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Pooling {
+    /// The mean over all tokens
+    Mean,
+    /// The vector of the first token
+    Cls,
+}
+
 #[derive(Args)]
 pub struct IndexBuildArguments {
     /// Corpus files or folders
@@ -103,6 +112,15 @@ pub struct IndexBuildArguments {
     /// Most tokens that the encoder reads of a text [default: as the encoder's folder says]
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<usize>,
+    /// How the encoder's token vectors become one [default: as the encoder's folder says]
+    #[arg(long, value_enum)]
+    pub pooling: Option<Pooling>,
+    /// Text before every query, for instance "query: " for E5 [default: as the encoder's folder says]
+    #[arg(long, value_name = "TEXT")]
+    pub query_prefix: Option<String>,
+    /// Text before every document, for instance "passage: " for E5 [default: as the encoder's folder says]
+    #[arg(long, value_name = "TEXT")]
+    pub passage_prefix: Option<String>,
     /// Folder to write
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
@@ -157,6 +175,9 @@ pub struct SearchSource {
     /// Base URL of a server that speaks DeepResearchGym's API
     #[arg(long)]
     pub url: Option<String>,
+    /// Environment variable that holds the server's key
+    #[arg(long, value_name = "NAME", requires = "url")]
+    pub api_key_env: Option<String>,
     /// Folder of the encoder, if it is not where the index was built
     #[arg(long, value_name = "DIR")]
     pub encoder: Option<PathBuf>,
@@ -188,11 +209,11 @@ pub struct ServeArguments {
     /// Folder of the encoder, if it is not where the index was built
     #[arg(long, value_name = "DIR")]
     pub encoder: Option<PathBuf>,
-    /// Longest time for one answer
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    /// Longest time for one answer, waiting included
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
-    /// Searches computed at the same time; further ones wait
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    /// Searches of an index computed at the same time; further ones wait
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub concurrency: usize,
 }
 
@@ -229,14 +250,17 @@ pub struct RolloutArguments {
     /// Tasks file
     #[arg(long, value_name = "FILE")]
     pub tasks: PathBuf,
+    /// Index folder or base URL of a search server; `none` finds nothing [default: as the configuration says]
+    #[arg(long, value_name = "DIR|URL|none")]
+    pub search: Option<String>,
     /// File to write the traces to
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Take only the first N tasks
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Episodes a task
-    #[arg(long, default_value_t = 1)]
+    /// Episodes a task; more than 1 needs a temperature above 0
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: u32,
     /// Sampling temperature, 0 is greedy
     #[arg(long, default_value_t = 1.0)]
@@ -272,15 +296,25 @@ pub struct EvalArguments {
     /// Take only the first N tasks
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Episodes a task
-    #[arg(long, default_value_t = 1)]
+    /// Episodes a task; more than 1 needs a temperature above 0
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: u32,
     /// Sampling temperature, 0 is greedy
     #[arg(long, default_value_t = 0.0)]
     pub temperature: f32,
+    /// Exit with status 1 if a larger share of the episodes was excluded because search, policy or judge failed; results
+    /// and traces are written all the same
+    #[arg(long, default_value_t = 0.05, value_parser = share, value_name = "SHARE")]
+    pub max_excluded: f64,
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A number from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("expected a share from 0 to 1".into()) }
 }
 
 #[derive(Args)]
@@ -291,7 +325,7 @@ pub struct CompareArguments {
     /// Results folder of the second evaluation
     #[arg(value_name = "DIR")]
     pub second: PathBuf,
-    /// A further pair, for instance of another training seed; the difference is pooled over all pairs
+    /// A further pair of the same data, for instance of another training seed; the difference is pooled over all pairs
     #[arg(long, num_args = 2, value_names = ["DIR", "DIR"])]
     pub also: Vec<PathBuf>,
     /// Seed of the bootstrap

@@ -13,7 +13,7 @@ use crate::paths;
 pub async fn open(settings: &SearchConfig) -> Outcome<Arc<dyn SearchBackend>> {
     match (&settings.index, &settings.url) {
         (Some(index), None) => open_index(index, settings.encoder.as_deref()).await,
-        (None, Some(url)) => open_url(url, settings.api_key_env.as_deref()),
+        (None, Some(url)) => open_url(url, settings),
         (Some(_), Some(_)) => Err(Failure::new("both an index and a URL to search are given")),
         (None, None) => Err(Failure::new("nothing to search is named"))
             .hint("name an index folder or the URL of a server"),
@@ -50,9 +50,10 @@ async fn open_index(_: &Path, _: Option<&Path>) -> Outcome<Arc<dyn SearchBackend
     Err(Failure::new("this build of drgym cannot open an index; it was built without the feature `engine`"))
 }
 
-fn open_url(url: &str, api_key_env: Option<&str>) -> Outcome<Arc<dyn SearchBackend>> {
+fn open_url(url: &str, settings: &SearchConfig) -> Outcome<Arc<dyn SearchBackend>> {
     let options = drgym_search::client::ClientOptions {
-        api_key_variable: api_key_env.map(str::to_owned),
+        fetch_base_url: settings.fetch_url.clone(),
+        api_key_variable: settings.api_key_env.clone(),
         ..drgym_search::client::ClientOptions::new(url)
     };
     Ok(Arc::new(drgym_search::client::DeepResearchGymBackend::new(options)?))

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use drgym_env::{EnvConfig, RewardConfig, RolloutConfig};
 use drgym_judge::JudgeConfig;
+use drgym_search::client::{check_address, is_key_variable};
 use drgym_synth::SynthConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,10 @@ pub struct SearchConfig {
     /// Base URL of a server that speaks DeepResearchGym's API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Environment variable that holds the server's key.
+    /// Base URL of `/fetch`, if pages are fetched from another place than `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fetch_url: Option<String>,
+    /// Environment variable that holds the server's key; a name of capital letters, digits and underscores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
     /// Folder of the encoder, if it is not where the index was built.
@@ -106,11 +110,13 @@ pub struct PolicyConfig {
     pub bf16: bool,
     /// Threads of libtorch on the CPU; 0 takes all cores.
     pub threads: usize,
+    /// Most memory for keys and values, in GiB. Episodes that do not fit together are drawn in parts.
+    pub cache_gib: f64,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { device: "cpu".into(), bf16: false, threads: 0 }
+        Self { device: "cpu".into(), bf16: false, threads: 0, cache_gib: 4.0 }
     }
 }
 
@@ -162,18 +168,35 @@ impl Config {
             }
         }
         let value = serde_json::to_value(&table)?;
-        found.extend(problems::against_schema(&value, &Self::schema()));
-        let config = match table.try_into::<Self>() {
-            Ok(config) => config.with_expanded_paths(),
-            Err(error) => {
-                if found.is_empty() {
-                    found.push(error.message().to_owned());
-                }
-                return Err(bad(&name, &found));
-            }
-        };
-        found.extend(config.problems());
+        for problem in problems::against_schema(&value, &Self::schema()) {
+            remove(&mut table, &problem.path);
+            found.push(problem.text);
+        }
+        let Some(config) = Self::taken(table, &mut found) else { return Err(bad(&name, &found)) };
+        let config = config.with_expanded_paths();
+        if found.is_empty() {
+            found.extend(config.problems());
+        }
         if found.is_empty() { Ok(config) } else { Err(bad(&name, &found)) }
+    }
+
+    /// What serde makes of a table. It stops at the first value that it refuses; without that one it goes on to the next.
+    fn taken(mut table: toml::Table, found: &mut Vec<String>) -> Option<Self> {
+        loop {
+            let error = match table.clone().try_into::<Self>() {
+                Ok(config) => return Some(config),
+                Err(error) => error,
+            };
+            let path = path_of(&error);
+            // What is missing has been told already, or was taken out for what it held.
+            if found.is_empty() || !error.message().starts_with("missing field") {
+                let place = path.as_ref().map_or_else(String::new, |path| format!("{path}: "));
+                found.push(format!("{place}{}", error.message()));
+            }
+            if !path.is_some_and(|path| remove(&mut table, &path)) {
+                return None;
+            }
+        }
     }
 
     /// The JSON schema of a file.
@@ -202,6 +225,20 @@ impl Config {
             if path.is_some_and(|path| path.as_os_str().is_empty()) {
                 found.push(format!("{key}: must name a file or folder, found an empty text"));
             }
+        }
+        for (key, url) in [("search.url", &self.search.url), ("search.fetch_url", &self.search.fetch_url)] {
+            let problem = url.as_deref().and_then(|url| check_address(url).err());
+            found.extend(problem.map(|problem| format!("{key}: {problem}")));
+        }
+        if self.search.api_key_env.as_deref().is_some_and(|name| !is_key_variable(name)) {
+            // The value is not repeated: it may be a key, pasted into the wrong place.
+            found.push(
+                "search.api_key_env: expected the name of an environment variable ([A-Z][A-Z0-9_]*), not a key"
+                    .into(),
+            );
+        }
+        if !(self.policy.cache_gib.is_finite() && self.policy.cache_gib > 0.0) {
+            found.push(format!("policy.cache_gib: must be above 0, found {}", self.policy.cache_gib));
         }
         found.extend(self.env.validate());
         found.extend(self.rollout.validate());
@@ -259,30 +296,54 @@ fn read_table(path: &Path) -> Outcome<toml::Table> {
         Failure::new(format!("cannot read the configuration {}: {error}", path.display()))
     })?;
     text.parse::<toml::Table>().map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(&text));
+        let line = before.matches('\n').count() + 1;
         Failure::new(format!("{}:{line}: not TOML: {}", path.display(), error.message()))
     })
 }
 
-/// Applies `a.b=value`; the value is TOML, or else a plain string.
+/// Where serde stopped, which the error tells only when it is printed: after the message, as ``in `a.b` ``.
+fn path_of(error: &toml::de::Error) -> Option<String> {
+    let printed = error.to_string();
+    let place = printed.strip_prefix(error.message())?.trim();
+    Some(place.strip_prefix("in `")?.strip_suffix('`')?.to_owned())
+}
+
+/// Takes a value out of a table; the whole list where the path leads into one. `false` if it is not there.
+fn remove(table: &mut toml::Table, path: &str) -> bool {
+    let path = path.split('[').next().unwrap_or_default();
+    let (sections, last) =
+        path.rsplit_once('.').map_or((None, path), |(sections, last)| (Some(sections), last));
+    let mut current = table;
+    for section in sections.into_iter().flat_map(|sections| sections.split('.')) {
+        match current.get_mut(section).and_then(toml::Value::as_table_mut) {
+            Some(next) => current = next,
+            None => return false,
+        }
+    }
+    current.remove(last).is_some()
+}
+
+/// Applies `a.b=value`; the value is TOML, or else a plain string. No problem repeats the value, which may be secret.
 fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> {
     let (key, text) =
         setting.split_once('=').ok_or_else(|| format!("--set {setting}: expected KEY=VALUE"))?;
-    let text = text.trim();
+    let (key, text) = (key.trim(), text.trim());
     let value = format!("value = {text}")
         .parse::<toml::Table>()
         .ok()
+        .filter(|parsed| parsed.len() == 1)
         .and_then(|mut parsed| parsed.remove("value"))
         .unwrap_or_else(|| toml::Value::String(text.to_owned()));
-    let mut parts: Vec<&str> = key.trim().split('.').collect();
-    let last = parts
-        .pop()
-        .filter(|last| !last.is_empty())
-        .ok_or_else(|| format!("--set {setting}: the key is empty"))?;
+    let mut parts: Vec<&str> = key.split('.').map(str::trim).collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(format!("--set {key}: the key, or a part of it, is empty"));
+    }
+    let last = parts.pop().unwrap_or(key);
     let mut current = table;
     for part in parts {
         let entry = current.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        current = entry.as_table_mut().ok_or_else(|| format!("--set {setting}: {part} is not a section"))?;
+        current = entry.as_table_mut().ok_or_else(|| format!("--set {key}: {part} is not a section"))?;
     }
     current.insert(last.to_owned(), value);
     Ok(())
@@ -332,8 +393,101 @@ mod tests {
 
     #[test]
     fn broken_toml_names_the_line() {
-        let message = read("seed = 1\n[env\n", &[]).unwrap_err();
-        assert!(message.contains("config.toml:2"), "{message}");
+        for (text, line) in [
+            ("seed = 1\n[env\n", 2),
+            ("seed = 1\nseed = 2", 2),
+            ("\n\nseed = 1\n\nseed = 2\n", 5),
+            ("= 1", 1),
+            ("# ü\r\nseed = 1\r\nseed = 2\r\n", 3),
+        ] {
+            let message = read(text, &[]).unwrap_err();
+            assert!(message.contains(&format!("config.toml:{line}: ")), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn types_ranges_and_forms_are_told_with_path_all_at_once() {
+        let message = read(
+            "",
+            &[
+                "env.max_turns=-1",
+                "env.top_k=5000000000",
+                "env.fetch=1",
+                "tasks.dev_limit=many",
+                "tasks.train=7",
+                "reward.correct=high",
+            ],
+        )
+        .unwrap_err();
+        for expected in [
+            "6 problems",
+            "env.max_turns: expected a whole number from 0 to 4294967295, found -1",
+            "env.top_k: expected a whole number from 0 to 4294967295, found 5000000000",
+            "env.fetch: expected true or false, found 1",
+            "tasks.dev_limit: expected a whole number, found \"many\"",
+            "tasks.train: expected a string, found 7",
+            "reward.correct: expected a number, found \"high\"",
+        ] {
+            assert!(message.contains(expected), "{expected:?} is not in {message}");
+        }
+    }
+
+    #[cfg(feature = "train")]
+    #[test]
+    fn a_form_is_told_also_where_other_keys_of_the_section_are_wrong() {
+        let message = read(
+            "[sft.model]\npath = \"x\"\ntrainable = \"upper:0\"\n[grpo]\nsteps = \"ten\"\n[grpo.model]\ntrainable = \"top\"\n",
+            &[],
+        )
+        .unwrap_err();
+        for expected in [
+            "sft.model.trainable: expected a text of the form",
+            "grpo.model.trainable: expected a text of the form",
+            "found \"upper:0\"",
+            "grpo.steps: expected a whole number",
+            "grpo.model.path is missing",
+        ] {
+            assert!(message.contains(expected), "{expected:?} is not in {message}");
+        }
+    }
+
+    /// What the schema cannot say is left to serde, whose every refusal is told with its path as well.
+    #[test]
+    fn what_serde_refuses_is_told_with_its_path() {
+        let table: toml::Table =
+            "[env]\nmax_turns = -1\ntop_k = -2\n[reward]\ncorrect = \"x\"".parse().unwrap();
+        let mut found = Vec::new();
+        let left = Config::taken(table, &mut found).unwrap();
+        assert_eq!((left.env, left.reward), (EnvConfig::default(), RewardConfig::default()));
+        assert_eq!(found.len(), 3, "{found:?}");
+        for path in ["env.max_turns: ", "env.top_k: ", "reward.correct: "] {
+            assert!(found.iter().any(|problem| problem.starts_with(path)), "{path}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_checked_before_anything_starts_and_a_key_is_not_repeated() {
+        let good =
+            ["search.url=https://host/x", "search.fetch_url=http://127.0.0.1:80", "search.api_key_env=KEY_1"];
+        let config = read("", &good).unwrap();
+        assert_eq!(config.search.fetch_url.as_deref(), Some("http://127.0.0.1:80"));
+        let message = read(
+            "",
+            &[
+                "search.url=ftp://host",
+                "search.fetch_url=https://user:sk-live-1@host",
+                "search.api_key_env=sk-live-1",
+            ],
+        )
+        .unwrap_err();
+        assert!(message.contains("3 problems") && !message.contains("sk-live"), "{message}");
+        for key in ["search.url: ", "search.fetch_url: ", "search.api_key_env: "] {
+            assert!(message.contains(key), "{key}: {message}");
+        }
+        for setting in ["search.api_key_env=48151623", "search.api_key_env.x=48151623", "..x=48151623"] {
+            let message = read("[search]\napi_key_env = \"A\"", &[setting]).unwrap_err();
+            assert!(!message.contains("48151623"), "{message}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum ExitStatus {
     User,
     /// A defect of this program.
     Ours,
+    /// Ctrl-C or SIGTERM ended it early, in good order.
+    Interrupted,
 }
 
 impl From<ExitStatus> for std::process::ExitCode {
@@ -19,9 +21,26 @@ impl From<ExitStatus> for std::process::ExitCode {
             ExitStatus::Success => Self::SUCCESS,
             ExitStatus::User => Self::from(1),
             ExitStatus::Ours => Self::from(2),
+            // As shells report a process that SIGINT ended.
+            ExitStatus::Interrupted => Self::from(130),
         }
     }
 }
+
+/// A run was asked to stop before its last step.
+#[derive(Debug)]
+struct Interrupted {
+    step: u64,
+    steps: u64,
+}
+
+impl Display for Interrupted {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "interrupted after step {} of {}", self.step, self.steps)
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// What a verb returns.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -59,8 +78,25 @@ impl Failure {
         self.hint.as_deref()
     }
 
+    /// A run that was asked to stop, and can be gone on with.
+    pub fn interrupted(step: u64, steps: u64) -> Self {
+        Self {
+            error: Interrupted { step, steps }.into(),
+            hint: Some("go on with the same command and --resume".into()),
+        }
+    }
+
     /// Whose fault it is: everything that came from outside is the user's to mend.
     pub fn status(&self) -> ExitStatus {
+        let interrupted = self.error.chain().any(|cause| {
+            cause.is::<Interrupted>()
+                || cause
+                    .downcast_ref::<drgym_env::RolloutError>()
+                    .is_some_and(|error| matches!(error, drgym_env::RolloutError::Cancelled))
+        });
+        if interrupted {
+            return ExitStatus::Interrupted;
+        }
         let ours = self.error.chain().any(|cause| {
             cause
                 .downcast_ref::<drgym_search::SearchError>()

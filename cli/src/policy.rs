@@ -63,6 +63,7 @@ async fn open_model(
         activation_checkpointing: false,
         device: settings.device.clone(),
         threads: settings.threads,
+        cache_gib: settings.cache_gib,
     };
     crate::local_model::open(&options, renderer, env).await
 }

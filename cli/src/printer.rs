@@ -1,11 +1,10 @@
 //! All output goes through here: data to standard output, talk and progress to standard error.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the one place that prints")]
 #![expect(
     clippy::unused_self,
     reason = "printing goes through the value that stands for it, also where it decides nothing"
 )]
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,21 +25,21 @@ impl Printer {
         Self { quiet, terminal: std::io::stderr().is_terminal() }
     }
 
-    /// A line of data.
+    /// A line of data. Ends the process where nobody takes it; see [`print_data`].
     pub fn data(self, line: &str) {
-        println!("{line}");
+        print_data(&format!("{line}\n"));
     }
 
-    /// A document of data.
+    /// A document of data. Ends the process where nobody takes it; see [`print_data`].
     pub fn json(self, value: &impl Serialize) -> Outcome {
-        println!("{}", serde_json::to_string_pretty(value)?);
+        self.data(&serde_json::to_string_pretty(value)?);
         Ok(())
     }
 
     /// A line of talk.
     pub fn say(self, line: &str) {
         if !self.quiet {
-            eprintln!("{line}");
+            print_talk(line);
         }
     }
 
@@ -98,10 +97,32 @@ impl Bar {
     }
 }
 
+/// How a shell shows a program that ended since nobody reads its output any more.
+const OUTPUT_CLOSED: i32 = 128 + 13;
+
+/// Data as it is. Ends the process where it cannot be written: without a word, as other programs do, where the reader has
+/// closed the pipe (`drgym … | head`); else, for instance on a full disk, with an error of the user's.
+pub fn print_data(data: &str) {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(data.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(OUTPUT_CLOSED),
+        Err(error) => {
+            print_error(&format!("cannot write to standard output: {error}"), None);
+            std::process::exit(1);
+        }
+    }
+}
+
 /// An error and what to do about it, each in one line.
 pub fn print_error(message: &str, hint: Option<&str>) {
-    eprintln!("error: {}", message.trim_end());
+    print_talk(&format!("error: {}", message.trim_end()));
     if let Some(hint) = hint {
-        eprintln!("hint: {hint}");
+        print_talk(&format!("hint: {hint}"));
     }
+}
+
+/// Work goes on where nobody listens: there is nowhere left to say so.
+fn print_talk(line: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
 }

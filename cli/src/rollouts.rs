@@ -1,15 +1,16 @@
 //! Puts search engine, policy, judge and limits together.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use drgym_env::{EnvConfig, EpisodeSetting, JudgedReward, Policy, Renderer, Scheduler, Task};
-use drgym_search::SearchBackend;
+use drgym_search::{Page, PageRequest, SearchBackend, SearchError, SearchResponse};
 
 use crate::config::Config;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome, WithHint};
 use crate::printer::{Bar, Printer};
-use crate::{interrupt, policy};
+use crate::{backend, interrupt, paths, policy};
 
 /// A policy and the scheduler of its episodes, which a progress bar follows and Ctrl-C interrupts.
 pub struct Episodes {
@@ -53,4 +54,63 @@ pub fn scheduler(
     let reward = Arc::new(JudgedReward::new(judge, config.reward.clone()));
     let setting = EpisodeSetting { renderer, config: env, backend };
     Ok(Scheduler::new(setting, reward, config.rollout.clone()).with_cancel(cancel))
+}
+
+/// blake3 over the files of the model folder that a policy's name stands for, in hex; `None` for policies that are no model.
+pub fn model_hash(policy: &str) -> Outcome<Option<String>> {
+    if policy == "expert" || policy.starts_with("expert:") {
+        return Ok(None);
+    }
+    hash_folder(&paths::expand(Path::new(policy))).map(Some)
+}
+
+#[cfg(feature = "train")]
+fn hash_folder(folder: &Path) -> Outcome<String> {
+    Ok(drgym_trainer::checkpoint::model_hash(folder)?)
+}
+
+#[cfg(not(feature = "train"))]
+fn hash_folder(_: &Path) -> Outcome<String> {
+    Err(Failure::new("this build of drgym cannot read a model; it was built without the feature `train`"))
+}
+
+/// Opens what `--search` names, or else what the configuration does, and makes the configuration say so.
+pub async fn open_search(named: Option<&str>, config: &mut Config) -> Outcome<Arc<dyn SearchBackend>> {
+    match named {
+        Some("none") => config.env.search = false,
+        Some(text) => {
+            let named = backend::parse(text);
+            config.search.index = named.index;
+            config.search.url = named.url;
+            config.search.fetch_url = named.fetch_url;
+            return backend::open(&config.search).await;
+        }
+        None => {}
+    }
+    if !config.env.search {
+        return Ok(Arc::new(NoSearch));
+    }
+    if config.search.index.is_none() && config.search.url.is_none() {
+        return Err(Failure::new("nothing to search is named"))
+            .hint("name an index folder or URL with --search, or `--search none`");
+    }
+    backend::open(&config.search).await
+}
+
+/// Stands where the environment never searches.
+struct NoSearch;
+
+#[async_trait::async_trait]
+impl SearchBackend for NoSearch {
+    async fn search(&self, _: &str, _: usize) -> Result<SearchResponse, SearchError> {
+        Err(SearchError::Internal("search is switched off".into()))
+    }
+
+    async fn fetch(&self, _: &PageRequest) -> Result<Page, SearchError> {
+        Err(SearchError::Internal("search is switched off".into()))
+    }
+
+    fn name(&self) -> String {
+        "none".into()
+    }
 }

@@ -258,13 +258,16 @@ pub fn entity_not_named(candidate: &Candidate, names: &Gazetteer) -> Result<(), 
 
 /// Each step's document must show what the step looks for, and the last one must contain the answer.
 ///
-/// Findings are compared letter by letter with the document's title and text, white space folded on both sides;
-/// the answer is compared with the text in normal form, as whole words.
+/// Findings are looked for in the document's title and text as the expert looks for them
+/// ([`ExpertStep::is_shown_in`](drgym_env::ExpertStep::is_shown_in)); the answer is compared with the text in normal
+/// form, as whole words.
 pub fn evidence_holds(task: &Task, evidence: &[Evidence]) -> Result<(), Rejection> {
     for (step, document) in task.expert.iter().zip(evidence) {
-        let finding = fold_whitespace(&step.finding);
-        if finding.is_empty() || !document.seen_text.contains(&finding) {
-            return Err(Rejection::FindingNotInEvidence { doc_id: document.doc_id.clone(), finding });
+        if !step.is_shown_in(&document.seen_text) {
+            return Err(Rejection::FindingNotInEvidence {
+                doc_id: document.doc_id.clone(),
+                finding: fold_whitespace(&step.finding),
+            });
         }
     }
     let (Some(document), Some(answer)) = (evidence.last(), task.answers.first()) else {
@@ -361,7 +364,7 @@ pub fn within_one_split(
 }
 
 /// Every step's document must be among the first `k` for the step's query, and the passage shown of it must contain
-/// the step's finding (title and passage, white space folded).
+/// the step's finding (title and passage) as the expert looks for it.
 ///
 /// A failure of the engine is an error, never a rejection.
 pub async fn retrievable(
@@ -375,8 +378,8 @@ pub async fn retrievable(
         let Some(hit) = response.hits.iter().take(k).find(|hit| hit.doc_id == doc_id) else {
             return Ok(Err(Rejection::NotRetrievable { doc_id, query, k }));
         };
-        let finding = fold_whitespace(&step.finding);
-        if !fold_whitespace(&format!("{} {}", hit.title, hit.text)).contains(&finding) {
+        if !step.is_shown_in(&format!("{} {}", hit.title, hit.text)) {
+            let finding = fold_whitespace(&step.finding);
             return Ok(Err(Rejection::FindingNotShown { doc_id, query, finding }));
         }
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use drgym_env::Task;
 use drgym_env::seed::{derive_seed, generator};
-use drgym_search::artefact::{ArtefactError, FolderInProgress, write_file};
+use drgym_search::artefact::{ArtefactError, FolderInProgress, holds_only, write_file};
 use drgym_search::corpus::CorpusError;
 use drgym_search::corpus::factbook::read_entities;
 use drgym_search::{SearchBackend, SearchError};
 use futures::{StreamExt, TryStreamExt};
 use rand::seq::SliceRandom;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::checks::{self, DescribingTexts, Duplicates, Rejection};
 use crate::config::SynthConfig;
@@ -110,7 +110,7 @@ pub enum SynthError {
     #[error(transparent)]
     Artefact(#[from] ArtefactError),
     /// The output folder holds something that is not a folder of tasks.
-    #[error("{path} holds something else than tasks of an earlier run; choose another folder", path = .path.display())]
+    #[error("{path} holds something else than (or besides) tasks of an earlier run; choose another folder", path = .path.display())]
     NotOverwritten {
         /// The folder.
         path: PathBuf,
@@ -477,10 +477,22 @@ fn write_all(
     Ok(report)
 }
 
-/// Spares whatever is not an earlier run's tasks.
+/// What tells the manifest of a folder of tasks from others.
+#[derive(Deserialize)]
+struct EarlierManifest {
+    #[serde(rename = "generator")]
+    _generator: String,
+    files: BTreeMap<String, String>,
+}
+
+/// Spares whatever is not an earlier run's tasks, and what lies beside them.
 fn check_target(out_dir: &Path) -> Result<(), SynthError> {
-    let empty = std::fs::read_dir(out_dir).is_ok_and(|mut entries| entries.next().is_none());
-    if !out_dir.exists() || empty || out_dir.join(MANIFEST).is_file() {
+    let listed: Option<EarlierManifest> =
+        std::fs::read(out_dir.join(MANIFEST)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known = |name: &str| {
+        listed.as_ref().is_some_and(|listed| name == MANIFEST || listed.files.contains_key(name))
+    };
+    if !out_dir.exists() || holds_only(out_dir, known) {
         return Ok(());
     }
     Err(SynthError::NotOverwritten { path: out_dir.to_owned() })

@@ -67,6 +67,9 @@ impl Tag {
     }
 }
 
+/// Opens and closes the thinking before an action.
+const THINK_TAGS: (&str, &str) = ("<think>", "</think>");
+
 /// Opens and closes every observation.
 pub const OBSERVATION_TAGS: (&str, &str) = ("<information>", "</information>");
 
@@ -107,9 +110,23 @@ impl TagsFormat {
         format!("That was no valid action. Write exactly one of {}.", forms.join(", "))
     }
 
-    /// Strings that end a turn.
+    /// Strings that end a turn, unless they stand in an [open block](Self::has_open_block).
     pub fn stop_strings(&self) -> Vec<String> {
         self.allowed.iter().map(|tag| tag.close()).collect()
+    }
+
+    /// Whether an unfinished output stands inside a block that may quote tags: a `<think>` that is not closed yet, or
+    /// a summary, where those are allowed, that is not. A stop string in there ends nothing.
+    pub fn has_open_block(&self, output: &str) -> bool {
+        let rest = output.rfind(THINK_TAGS.1).map_or(output, |end| &output[end + THINK_TAGS.1.len()..]);
+        if rest.contains(THINK_TAGS.0) {
+            return true;
+        }
+        // A summary must be the whole output, so that the tag in any other place opens none.
+        let summary = Tag::Summary;
+        self.allowed.contains(&summary)
+            && rest.trim_start().starts_with(&summary.open())
+            && !rest.contains(&summary.close())
     }
 
     /// Reads the action from an output.
@@ -185,9 +202,8 @@ impl TagsFormat {
 
 /// The output after its thinking block; an opened block that never closes is an error.
 fn without_thinking(output: &str) -> Result<&str, String> {
-    const END: &str = "</think>";
-    match (output.contains("<think>"), output.rfind(END)) {
-        (_, Some(end)) => Ok(&output[end + END.len()..]),
+    match (output.contains(THINK_TAGS.0), output.rfind(THINK_TAGS.1)) {
+        (_, Some(end)) => Ok(&output[end + THINK_TAGS.1.len()..]),
         (true, None) => Err("<think> is never closed".into()),
         (false, None) => Ok(output),
     }
@@ -268,6 +284,34 @@ mod tests {
         assert!(matches!(format.parse("<fetch>u</fetch>"), Action::Invalid(_)));
         assert!(!format.instructions().contains("fetch"));
         assert_eq!(format.stop_strings(), ["</search>", "</answer>"]);
+    }
+
+    #[test]
+    fn blocks_that_may_quote_tags_are_open_until_they_close() {
+        let format = format();
+        for open in [
+            "<think>",
+            "<think>maybe <answer>b</answer>",
+            "<think>a</think> <think>b <search>c</search>",
+            "<summary>saw <answer>x</answer>",
+            "<think>a</think>\n<summary>saw <search>x</search>",
+        ] {
+            assert!(format.has_open_block(open), "{open}");
+        }
+        for closed in [
+            "",
+            "Paris",
+            "<answer>b</answer>",
+            "<think>a</think><answer>b</answer>",
+            "<think>a <think> b</think><answer>c</answer>",
+            "a</think><answer>b</answer>",
+            "<summary>x</summary>",
+            "<answer>the <summary> tag</answer>",
+        ] {
+            assert!(!format.has_open_block(closed), "{closed}");
+        }
+        let without_summaries = TagsFormat::new(&EnvConfig::default());
+        assert!(!without_summaries.has_open_block("<summary>saw <answer>x</answer>"));
     }
 
     proptest! {

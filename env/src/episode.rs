@@ -29,8 +29,18 @@ pub struct Episode {
     context_length: usize,
     history: Vec<HistoryTurn>,
     summary: Option<String>,
+    turn: UnfinishedTurn,
     done: bool,
     started: Instant,
+}
+
+/// What the policy drew of a turn that is not over yet.
+///
+/// One draw is a turn, save where a stop string stood inside a block that may quote tags: then the turn is drawn on.
+#[derive(Default)]
+struct UnfinishedTurn {
+    ids: Vec<u32>,
+    draws: u64,
 }
 
 /// Which episode to play.
@@ -123,6 +133,7 @@ impl Episode {
             context_length,
             history: Vec::new(),
             summary: None,
+            turn: UnfinishedTurn::default(),
             done: false,
             started,
         };
@@ -146,13 +157,15 @@ impl Episode {
         if self.done { None } else { self.session }
     }
 
-    /// How to draw the next turn.
+    /// How to draw the next turn, or the rest of one that a quoted stop string interrupted: the response limit holds
+    /// for the whole turn, and every draw of it has a seed of its own.
     pub fn sampling_params(&self) -> SamplingParams {
+        let turn = u64::from(self.env.usage().turns);
         SamplingParams {
             temperature: self.temperature,
-            max_tokens: (self.config.max_response_tokens as usize).min(self.room()),
+            max_tokens: self.turn_room(),
             stop: self.renderer.stop_strings(),
-            seed: derive_seed(self.trace.seed, "turn", u64::from(self.env.usage().turns), "", 0),
+            seed: derive_seed(self.trace.seed, "turn", turn, "", self.turn.draws),
         }
     }
 
@@ -163,9 +176,8 @@ impl Episode {
         }
         let outcome = match sampled {
             Ok(sampled) => self.advance(sampled, policy).await,
-            Err(PolicyError::ContextOverflow { .. }) => {
-                self.end(Outcome::ContextLimit);
-                Ok(())
+            Err(PolicyError::ContextOverflow { tokens, context_length }) => {
+                self.overflow(tokens, context_length)
             }
             Err(error) => Err(error.into()),
         };
@@ -200,7 +212,18 @@ impl Episode {
             return Err(Failure { boundary: Boundary::Environment, reason: "no segment is open".into() });
         };
         segment.push_sampled(&sampled.ids, &sampled.logprobs);
-        let text = self.renderer.output_text(&sampled.ids)?;
+        self.turn.ids.extend_from_slice(&sampled.ids);
+        self.turn.draws += 1;
+        let text = self.renderer.output_text(&self.turn.ids)?;
+        // A policy that stops without drawing would go on for ever.
+        if matches!(sampled.stop, StopReason::StopString(_))
+            && !sampled.ids.is_empty()
+            && self.turn_room() > 0
+            && self.renderer.has_open_block(&text)
+        {
+            return Ok(());
+        }
+        let last = std::mem::take(&mut self.turn).ids.last().copied();
         let searching = Instant::now();
         let step = self.env.step(&text).await;
         self.trace.timings.search += searching.elapsed().as_secs_f64();
@@ -237,18 +260,18 @@ impl Episode {
         if rewrites {
             self.rewrite(&text, &step, policy).await
         } else {
-            self.append(&sampled, &step, policy).await
+            self.append(last, &step, policy).await
         }
     }
 
-    /// Appends the observation to the session.
+    /// Appends the observation to the session, after the last token of the turn.
     async fn append(
         &mut self,
-        sampled: &Sampled,
+        last: Option<u32>,
         step: &crate::Step,
         policy: &dyn Policy,
     ) -> Result<(), Failure> {
-        let rendered = self.renderer.observation(&step.observation, sampled.ids.last().copied())?;
+        let rendered = self.renderer.observation(&step.observation, last)?;
         self.record(step, rendered.truncated);
         // At least one token must be left to draw.
         if rendered.ids.len() >= self.room() {
@@ -295,15 +318,20 @@ impl Episode {
 
     async fn open_segment(&mut self, prompt: Vec<u32>, policy: &dyn Policy) -> Result<(), Failure> {
         if prompt.len() >= self.context_length {
-            self.end(Outcome::ContextLimit);
-            return Ok(());
+            return self.overflow(prompt.len(), self.context_length);
         }
         let request = OpenRequest {
             prompt_ids: prompt.clone(),
             episode: self.key.clone(),
             turn: self.env.usage().turns,
         };
-        self.session = Some(policy.open(request).await?);
+        self.session = match policy.open(request).await {
+            Ok(session) => Some(session),
+            Err(PolicyError::ContextOverflow { tokens, context_length }) => {
+                return self.overflow(tokens, context_length);
+            }
+            Err(error) => return Err(error.into()),
+        };
         self.trace.segments.push(Segment::new(prompt, policy.info().version));
         Ok(())
     }
@@ -331,6 +359,24 @@ impl Episode {
         self.trace.events.push(event);
     }
 
+    /// The context is full. Before the first drawn token that is the doing of task and settings, in which the policy
+    /// has no part: a failure, and nothing that could be scored.
+    fn overflow(&mut self, tokens: usize, context_length: usize) -> Result<(), Failure> {
+        if self.trace.segments.iter().all(|segment| segment.sampled_tokens() == 0) {
+            let reason = format!(
+                "the prompt of {tokens} tokens leaves no room to draw one in the context of {context_length}"
+            );
+            return Err(Failure { boundary: Boundary::Environment, reason });
+        }
+        self.end(Outcome::ContextLimit);
+        Ok(())
+    }
+
+    /// Tokens that the policy may still draw in this turn.
+    fn turn_room(&self) -> usize {
+        (self.config.max_response_tokens as usize).saturating_sub(self.turn.ids.len()).min(self.room())
+    }
+
     fn room(&self) -> usize {
         self.context_length.saturating_sub(self.trace.segments.last().map_or(0, Segment::len))
     }
@@ -344,3 +390,6 @@ impl Episode {
         self.end(Outcome::Failed { boundary: failure.boundary, reason: failure.reason });
     }
 }
+
+#[cfg(test)]
+mod tests;

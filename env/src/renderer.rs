@@ -144,9 +144,14 @@ impl Renderer {
         self.format.parse(output)
     }
 
-    /// Strings that end a turn.
+    /// Strings that end a turn, unless they stand in an [open block](Self::has_open_block).
     pub fn stop_strings(&self) -> Vec<String> {
         self.format.stop_strings()
+    }
+
+    /// Whether an unfinished output stands inside a block that may quote tags.
+    pub fn has_open_block(&self, output: &str) -> bool {
+        self.format.has_open_block(output)
     }
 
     /// The tokens that follow the policy's output, given the last token that it drew.

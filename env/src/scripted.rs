@@ -168,8 +168,7 @@ impl Script for Expert {
             None => give_up(),
             Some(task) => {
                 let found = view.turn.checked_sub(1).and_then(|previous| task.expert.get(previous));
-                let shown =
-                    found.is_none_or(|step| folded(view.observation).contains(&folded(&step.finding)));
+                let shown = found.is_none_or(|step| step.is_shown_in(view.observation));
                 match (shown, task.expert.get(view.turn), task.answers.first()) {
                     (true, Some(step), _) => Action::Search(step.query.clone()),
                     (true, None, Some(answer)) if !task.expert.is_empty() => Action::Answer(answer.clone()),
@@ -185,11 +184,6 @@ impl Script for Expert {
     }
 }
 
-/// White space folded, since observations keep line breaks that a plan's finding does not know.
-fn folded(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// Writes the same outputs in every episode, the last one for ever.
 pub struct FixedOutputs(pub Vec<String>);
 
@@ -200,5 +194,27 @@ impl Script for FixedOutputs {
 
     fn name(&self) -> String {
         "fixed".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EnvConfig;
+    use crate::task::ExpertStep;
+    use crate::testing::toy_task;
+
+    #[test]
+    fn the_expert_goes_on_only_when_it_sees_the_finding_as_a_whole() {
+        let finding = ExpertStep { query: "neighbours of Chad".into(), finding: "6".into() };
+        let task = Task { answers: vec!["6".into()], expert: vec![finding], ..toy_task("t") };
+        let renderer = Renderer::bytes(Arc::new(EnvConfig::default())).unwrap();
+        let expert = Expert::new([Arc::new(task)], &renderer);
+        let episode = EpisodeKey { task: "t".into(), sample: 0 };
+        let output =
+            |turn, observation| expert.output(ScriptView { episode: &episode, turn, observation, seen: "" });
+        assert_eq!(output(0, "Question: …"), "<search>neighbours of Chad</search>");
+        assert_eq!(output(1, "border countries: 6 (2016)"), "<answer>6</answer>");
+        assert_eq!(output(1, "as of 2016: 6,406 km"), "<answer>unknown</answer>");
     }
 }

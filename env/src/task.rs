@@ -42,14 +42,47 @@ pub struct Task {
 pub struct ExpertStep {
     /// The query to send.
     pub query: String,
-    /// Text that the observation must contain for the expert to go on; without it the expert gives up.
+    /// Text that the observation must contain, as [`is_shown_in`](Self::is_shown_in) says, for the expert to go on;
+    /// without it the expert gives up.
     pub finding: String,
+}
+
+impl ExpertStep {
+    /// Whether a text shows the finding: letter by letter, white space folded on both sides, as whole words and whole
+    /// numbers (`6` stands neither in `2016` nor in `6,500` or `0.6`). An empty finding is never shown.
+    pub fn is_shown_in(&self, text: &str) -> bool {
+        let (text, finding) = (fold_whitespace(text), fold_whitespace(&self.finding));
+        if finding.is_empty() {
+            return false;
+        }
+        // Overlapping places count too, so that a place that is cut from a word does not hide a whole one behind it.
+        let places = text.char_indices().filter(|(at, _)| text[*at..].starts_with(&finding));
+        places.map(|(at, _)| at).any(|at| {
+            let end = at + finding.len();
+            !goes_on(text[..at].chars().rev(), finding.chars())
+                && !goes_on(text[end..].chars(), finding.chars().rev())
+        })
+    }
+}
+
+/// Whether the word or number at the edge of a text goes on outside it; both run away from the edge.
+fn goes_on(mut outside: impl Iterator<Item = char>, mut inside: impl Iterator<Item = char>) -> bool {
+    let (Some(edge), Some(next)) = (inside.next(), outside.next()) else { return false };
+    match next {
+        '.' | ',' if edge.is_ascii_digit() => outside.next().is_some_and(|beyond| beyond.is_ascii_digit()),
+        _ => edge.is_alphanumeric() && next.is_alphanumeric(),
+    }
+}
+
+/// Every run of white space as one space, since observations keep line breaks that a finding does not know.
+fn fold_whitespace(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Who made a task, and of what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskProvenance {
-    /// Name and version of the generator, for instance `factbook-rules/1`.
+    /// Name and version of the generator, for instance `factbook-rules/2`.
     #[serde(default)]
     pub generator: String,
     /// Hash of the corpus or index that the evidence refers to.
@@ -117,4 +150,44 @@ pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TaskFileError> {
         return Err(TaskFileError::Empty { path: path.to_owned() });
     }
     Ok(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_shown_as_whole_words_and_numbers() {
+        let shown = |finding: &str, text: &str| {
+            ExpertStep { query: "q".into(), finding: finding.into() }.is_shown_in(text)
+        };
+        for (finding, text) in [
+            ("6", "total: 6 (2016)"),
+            ("6", "2016: 6."),
+            ("6", "6, of which 2"),
+            ("5,199 m", "Mount Kenya 5,199\nm"),
+            ("Kenyan", "noun: Kenyan(s)"),
+            ("85.5%", "85.5% (2023 est.)"),
+            (".ke", "code: .ke"),
+            ("Guinea", "Equatorial Guinea"),
+            ("aba", "xababa aba"),
+            ("Côte", "la Côte d'Ivoire"),
+        ] {
+            assert!(shown(finding, text), "{finding} in {text}");
+        }
+        for (finding, text) in [
+            ("6", "in 2016"),
+            ("6", "6,500"),
+            ("6", "1.6"),
+            ("5%", "85%"),
+            ("199 m", "5,199 m"),
+            ("Niger", "Nigeria"),
+            ("Oman", "Romania, the woman"),
+            ("nairobi", "Nairobi"),
+            ("Côt", "Côte"),
+            ("", "x"),
+        ] {
+            assert!(!shown(finding, text), "{finding} in {text}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The results folder of an evaluation: `results.json` and `traces.jsonl`.
+//! The results folder of an evaluation: `results.json` and `traces.jsonl`, each of which knows the other.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,17 @@ use std::path::{Path, PathBuf};
 use drgym_env::Trace;
 use drgym_search::artefact::{ArtefactError, write_file};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::summary::Summary;
 
-/// Version of the results format.
+/// Version of the results format. Fields that came later have defaults, so that a reader takes every version up to its own.
 pub const RESULTS_VERSION: u32 = 1;
+
+/// The figures and settings within a results folder.
+const RESULTS: &str = "results.json";
+/// The episodes within a results folder.
+const TRACES: &str = "traces.jsonl";
 
 /// What `results.json` holds: the figures, and everything needed to get them again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +31,19 @@ pub struct Results {
     pub data_hash: String,
     /// Name of the policy.
     pub policy: String,
+    /// What was asked for as the policy: a model folder, `expert` or `expert:DIR`. `None` in files of programs that recorded
+    /// neither this nor the three below.
+    #[serde(default)]
+    pub policy_source: Option<String>,
+    /// blake3 over the files of the model folder, in hex; `None` for policies that are no model.
+    #[serde(default)]
+    pub model_hash: Option<String>,
+    /// Only the first so many tasks of the file were taken; `None` took all.
+    #[serde(default)]
+    pub limit: Option<usize>,
+    /// The resolved configuration as TOML.
+    #[serde(default)]
+    pub config: Option<String>,
     /// Name of the search backend.
     pub search: String,
     /// Hash of the index or recording; `None` for live engines.
@@ -53,7 +72,7 @@ pub enum ResultsError {
     /// The system refused.
     #[error("cannot {what} {path}: {source}")]
     Io {
-        /// `write` or `read`.
+        /// `write`, `read` or `create`.
         what: &'static str,
         /// File or folder.
         path: PathBuf,
@@ -63,6 +82,38 @@ pub enum ResultsError {
     /// A file cannot be written whole.
     #[error(transparent)]
     Artefact(#[from] ArtefactError),
+    /// There is a folder in the place of a file, or the reverse.
+    #[error("{path} is a {found}, expected a {expected} to write")]
+    Place {
+        /// The place.
+        path: PathBuf,
+        /// `file` or `folder`.
+        expected: &'static str,
+        /// `file` or `folder`.
+        found: &'static str,
+    },
+    /// A newer program wrote the results.
+    #[error("{path} has version {found} of the results format, expected at most {known}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The newest version that this program reads.
+        known: u32,
+        /// Its version.
+        found: u32,
+    },
+    /// The two files of a folder are not of one evaluation.
+    #[error(
+        "{path} does not belong to the results.json beside it: expected episodes with the hash {expected}, found {found}"
+    )]
+    ForeignTraces {
+        /// The file of traces.
+        path: PathBuf,
+        /// What the results say.
+        expected: String,
+        /// What the traces give.
+        found: String,
+    },
     /// A file is not what it should be.
     #[error("{path}:{line}: {reason}")]
     Malformed {
@@ -97,11 +148,19 @@ pub fn write_traces(path: &Path, traces: &[Trace]) -> Result<(), ResultsError> {
 
 /// Reads a file of traces.
 pub fn read_traces(path: &Path) -> Result<Vec<Trace>, ResultsError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ResultsError::Io {
-        what: "read",
-        path: path.to_owned(),
-        source,
-    })?;
+    parse_traces(&read_text(path)?, path)
+}
+
+fn read_text(path: &Path) -> Result<String, ResultsError> {
+    std::fs::read_to_string(path).map_err(io("read", path))
+}
+
+fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> ResultsError {
+    let path = path.to_owned();
+    move |source| ResultsError::Io { what, path, source }
+}
+
+fn parse_traces(text: &str, path: &Path) -> Result<Vec<Trace>, ResultsError> {
     let mut traces = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let trace = serde_json::from_str(line).map_err(|error| ResultsError::Malformed {
@@ -117,13 +176,9 @@ pub fn read_traces(path: &Path) -> Result<Vec<Trace>, ResultsError> {
 impl Results {
     /// Writes `results.json` and `traces.jsonl` into a folder, the results last: where they stand, all is there.
     pub fn write(&self, folder: &Path, traces: &[Trace]) -> Result<(), ResultsError> {
-        std::fs::create_dir_all(folder).map_err(|source| ResultsError::Io {
-            what: "create",
-            path: folder.to_owned(),
-            source,
-        })?;
-        write_traces(&folder.join("traces.jsonl"), traces)?;
-        Ok(write_file(&folder.join("results.json"), |file| {
+        std::fs::create_dir_all(folder).map_err(io("create", folder))?;
+        write_traces(&folder.join(TRACES), traces)?;
+        Ok(write_file(&folder.join(RESULTS), |file| {
             serde_json::to_writer_pretty(&mut *file, self)?;
             file.write_all(b"\n")
         })?)
@@ -131,16 +186,130 @@ impl Results {
 
     /// Reads `results.json` of a folder.
     pub fn read(folder: &Path) -> Result<Self, ResultsError> {
-        let path = folder.join("results.json");
-        let bytes = std::fs::read(&path).map_err(|source| ResultsError::Io {
-            what: "read",
+        let path = folder.join(RESULTS);
+        let bytes = std::fs::read(&path).map_err(io("read", &path))?;
+        let malformed = |error: serde_json::Error| ResultsError::Malformed {
             path: path.clone(),
-            source,
-        })?;
-        serde_json::from_slice(&bytes).map_err(|error| ResultsError::Malformed {
-            path,
             line: error.line(),
             reason: format!("not a results file: {error}"),
-        })
+        };
+        // First the version alone: a newer file may not have today's form.
+        let Versioned { version } = serde_json::from_slice(&bytes).map_err(malformed)?;
+        if version > RESULTS_VERSION {
+            return Err(ResultsError::Version { path, known: RESULTS_VERSION, found: version });
+        }
+        let mut results: Self = serde_json::from_slice(&bytes).map_err(malformed)?;
+        // Older files have only the causes.
+        results.summary.excluded = results.summary.failures.excluded();
+        Ok(results)
     }
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+/// An evaluation as its folder holds it.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The figures and settings.
+    pub results: Results,
+    /// The episodes.
+    pub traces: Vec<Trace>,
+}
+
+impl Evaluation {
+    /// Reads both files of a folder; an error if the traces are not those that the results were made from.
+    pub fn read(folder: &Path) -> Result<Self, ResultsError> {
+        let results = Results::read(folder)?;
+        let path = folder.join(TRACES);
+        let text = read_text(&path)?;
+        let traces = parse_traces(&text, &path)?;
+        let found = written_traces_hash(&text);
+        if found != results.traces_hash {
+            return Err(ResultsError::ForeignTraces { path, expected: results.traces_hash, found });
+        }
+        Ok(Self { folder: folder.to_owned(), results, traces })
+    }
+}
+
+/// [`traces_hash`] of the traces as they stand in a file. Taken from the text, since a program with other fields in its
+/// traces would write, and hash, them differently.
+fn written_traces_hash(text: &str) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for line in text.lines() {
+        let content = match timeless(line) {
+            Some(timeless) => blake3::hash(timeless.as_bytes()),
+            None => blake3::hash(line.as_bytes()),
+        };
+        hasher.update(content.to_hex().as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// A written trace with all of its timings, which are its last field, at zero; `None` if it does not end with timings.
+fn timeless(line: &str) -> Option<String> {
+    const FIELD: &str = ",\"timings\":";
+    let (before, rest) = line.rsplit_once(FIELD)?;
+    let mut timings: Map<String, Value> = serde_json::from_str(rest.strip_suffix('}')?).ok()?;
+    for value in timings.values_mut() {
+        *value = Value::from(0.0);
+    }
+    Some(format!("{before}{FIELD}{}}}", Value::Object(timings)))
+}
+
+/// A place for results that was found fit to write to. Folders that were made for it and are still empty when this is
+/// dropped are removed.
+#[derive(Debug)]
+pub struct Place {
+    /// Innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Place {
+    /// Makes a folder, with those above it, for [`Results::write`], and makes sure that files can be written there.
+    pub fn folder(path: &Path) -> Result<Self, ResultsError> {
+        for file in [RESULTS, TRACES].map(|name| path.join(name)) {
+            if file.is_dir() {
+                return Err(misplaced(&file, "file", "folder"));
+            }
+        }
+        Self::writable(path)
+    }
+
+    /// Makes the folders above a file, and makes sure that the file can be written.
+    pub fn file(path: &Path) -> Result<Self, ResultsError> {
+        if path.is_dir() {
+            return Err(misplaced(path, "file", "folder"));
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Self::writable(parent.unwrap_or(Path::new(".")))
+    }
+
+    fn writable(path: &Path) -> Result<Self, ResultsError> {
+        if path.is_file() {
+            return Err(misplaced(path, "folder", "file"));
+        }
+        let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let place = Self { made: path.ancestors().take_while(missing).map(Path::to_owned).collect() };
+        std::fs::create_dir_all(path).map_err(io("create", path))?;
+        tempfile::NamedTempFile::new_in(path).map_err(io("create a file in", path))?;
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for folder in &self.made {
+            // Refused for a folder that holds something, which is then there to stay.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+fn misplaced(path: &Path, expected: &'static str, found: &'static str) -> ResultsError {
+    ResultsError::Place { path: path.to_owned(), expected, found }
 }

@@ -24,8 +24,16 @@ pub struct EvaluationRequest {
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluationError {
     /// There is nothing to evaluate on.
-    #[error("there is no task to evaluate on")]
+    #[error("there is no task to play")]
     NoTasks,
+    /// Greedy decoding gives every sample of a task the same episode.
+    #[error(
+        "at temperature 0 the {samples} samples of a task are copies: expected 1 sample, or a temperature above 0"
+    )]
+    IdenticalSamples {
+        /// Samples asked for.
+        samples: u32,
+    },
     /// The episodes could not be played.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
@@ -34,15 +42,24 @@ pub enum EvaluationError {
     Statistics(#[from] StatisticsError),
 }
 
+/// Whether `tasks` tasks can be played so; to be asked before anything expensive is loaded.
+pub fn check_episodes(tasks: usize, samples: u32, temperature: f32) -> Result<(), EvaluationError> {
+    if tasks == 0 {
+        return Err(EvaluationError::NoTasks);
+    }
+    if samples > 1 && temperature == 0.0 {
+        return Err(EvaluationError::IdenticalSamples { samples });
+    }
+    Ok(())
+}
+
 /// Plays every task and sums up.
 pub async fn evaluate(
     rollouts: &dyn Rollouts,
     policy: Arc<dyn Policy>,
     request: EvaluationRequest,
 ) -> Result<(Summary, Vec<Trace>), EvaluationError> {
-    if request.tasks.is_empty() {
-        return Err(EvaluationError::NoTasks);
-    }
+    check_episodes(request.tasks.len(), request.samples, request.temperature)?;
     let rollout = RolloutRequest {
         tasks: request.tasks,
         samples: request.samples,

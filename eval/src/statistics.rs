@@ -5,7 +5,7 @@
 //!
 //! | question | function |
 //! |---|---|
-//! | how sure is a rate of successes? | [`wilson_interval`] |
+//! | how sure is a rate of successes? | [`wilson_interval`], with several trials a task [`clustered_rate_interval`] |
 //! | how sure is a mean of scores? | [`bootstrap_mean_interval`], [`standard_error`] |
 //! | do two systems differ on the same tasks? | [`paired_bootstrap`], for right or wrong answers also [`mcnemar_exact`] |
 //! | … over several training seeds? | [`pooled_paired_bootstrap`] |
@@ -24,7 +24,11 @@ pub use bootstrap::bootstrap_mean_interval;
 pub use mcnemar::mcnemar_exact;
 pub use mean::standard_error;
 pub use paired::{PairedDifference, SeedTasks, paired_bootstrap, pooled_paired_bootstrap};
-pub use proportion::wilson_interval;
+pub use proportion::{clustered_rate_interval, wilson_interval};
+
+/// A bootstrap over tasks needs so many that differ: with fewer, most resamples repeat the same few tasks, and the interval
+/// is far narrower than it claims.
+pub const LEAST_DIFFERING_TASKS: usize = 10;
 
 /// A two-sided interval, both ends included; `low <= high`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -63,6 +67,14 @@ pub enum StatisticsError {
     #[error("value {index} is {value}: expected a finite number")]
     NotFinite {
         /// Position of the first such value, from 0.
+        index: usize,
+        /// The value.
+        value: f64,
+    },
+    /// A rate outside of 0 to 1.
+    #[error("rate {index} is {value}: expected a number from 0 to 1")]
+    NotARate {
+        /// Position of the first such rate, from 0.
         index: usize,
         /// The value.
         value: f64,

@@ -6,10 +6,16 @@ use drgym_env::{Boundary, Outcome, Trace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{Interval, StatisticsError, wilson_interval};
+use crate::statistics::{Interval, StatisticsError, clustered_rate_interval, wilson_interval};
 
 /// Confidence of every interval of a summary.
 pub const CONFIDENCE: f64 = 0.95;
+
+/// Resamples of every bootstrap.
+pub const RESAMPLES: usize = 10_000;
+
+/// Seed of the bootstraps of a summary: the same traces give the same figures.
+const BOOTSTRAP_SEED: u64 = 1;
 
 /// A rate of right answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,20 +24,78 @@ pub struct Rate {
     pub correct: usize,
     /// Scored episodes.
     pub n: usize,
-    /// `correct / n`.
+    /// Mean over the tasks of the share of right answers among a task's scored episodes: `correct / n` where each task has
+    /// as many as the next.
     pub value: f64,
-    /// Wilson's 95 % interval.
+    /// 95 % interval: Wilson's for one scored episode a task, else that of a bootstrap over tasks
+    /// ([`clustered_rate_interval`]).
     pub interval: Interval,
+    /// Episodes that were not scored, which neither `n` nor `value` counts.
+    #[serde(default)]
+    pub excluded: usize,
+    /// What `value` would be had all the excluded been wrong (`low`) or right (`high`); `None` if none was excluded.
+    #[serde(default)]
+    pub bounds: Option<Interval>,
 }
 
-impl Rate {
-    /// The rate of `correct` in `n`; `None` if nothing was scored.
-    pub fn new(correct: usize, n: usize) -> Result<Option<Self>, StatisticsError> {
+/// Episodes of one task.
+#[derive(Clone, Copy, Default)]
+struct Trials {
+    correct: usize,
+    scored: usize,
+    excluded: usize,
+}
+
+/// Episodes by the identifier of their task.
+#[derive(Default)]
+struct Tally<'a>(BTreeMap<&'a str, Trials>);
+
+impl<'a> Tally<'a> {
+    fn add(&mut self, task: &'a str, correct: Option<bool>) {
+        let trials = self.0.entry(task).or_default();
+        match correct {
+            Some(correct) => {
+                trials.correct += usize::from(correct);
+                trials.scored += 1;
+            }
+            None => trials.excluded += 1,
+        }
+    }
+
+    fn sum(&self, count: impl Fn(&Trials) -> usize) -> usize {
+        self.0.values().map(count).sum()
+    }
+
+    /// `None` if nothing was excluded.
+    fn bounds(&self) -> Option<Interval> {
+        let tasks = self.0.len() as f64;
+        let mean = |right: fn(&Trials) -> usize| {
+            let share = |trials: &Trials| right(trials) as f64 / (trials.scored + trials.excluded) as f64;
+            self.0.values().map(share).sum::<f64>() / tasks
+        };
+        (self.sum(|trials| trials.excluded) > 0).then(|| Interval {
+            low: mean(|trials| trials.correct),
+            high: mean(|trials| trials.correct + trials.excluded),
+        })
+    }
+
+    /// `None` if nothing was scored.
+    fn rate(&self) -> Result<Option<Rate>, StatisticsError> {
+        let scored: Vec<&Trials> = self.0.values().filter(|trials| trials.scored > 0).collect();
+        let (correct, n) = (self.sum(|trials| trials.correct), self.sum(|trials| trials.scored));
         if n == 0 {
             return Ok(None);
         }
-        let interval = wilson_interval(correct, n, CONFIDENCE)?;
-        Ok(Some(Self { correct, n, value: correct as f64 / n as f64, interval }))
+        let (value, interval) = if scored.len() == n {
+            (correct as f64 / n as f64, wilson_interval(correct, n, CONFIDENCE)?)
+        } else {
+            let share = |trials: &&Trials| trials.correct as f64 / trials.scored as f64;
+            let rates: Vec<f64> = scored.iter().map(share).collect();
+            let value = rates.iter().sum::<f64>() / rates.len() as f64;
+            (value, clustered_rate_interval(&rates, RESAMPLES, BOOTSTRAP_SEED, CONFIDENCE)?)
+        };
+        let excluded = self.sum(|trials| trials.excluded);
+        Ok(Some(Rate { correct, n, value, interval, excluded, bounds: self.bounds() }))
     }
 }
 
@@ -58,7 +122,31 @@ pub struct FailureCounts {
 impl FailureCounts {
     /// Episodes that are not in the denominator of the accuracy.
     pub fn excluded(&self) -> usize {
-        self.search_failed + self.policy_failed + self.judge_failed + self.environment_failed
+        self.excluded_by_cause().iter().map(|(_, count)| count).sum()
+    }
+
+    /// The excluded episodes by what failed.
+    pub fn excluded_by_cause(&self) -> [(&'static str, usize); 4] {
+        [
+            ("search", self.search_failed),
+            ("policy", self.policy_failed),
+            ("judge", self.judge_failed),
+            ("environment", self.environment_failed),
+        ]
+    }
+
+    fn count(&mut self, trace: &Trace) {
+        let count = match (trace.correct, &trace.outcome) {
+            (Some(true), _) => return,
+            (Some(false), Outcome::TurnLimit) => &mut self.turn_limit,
+            (Some(false), Outcome::ContextLimit) => &mut self.context_limit,
+            (Some(false), _) => &mut self.wrong_answer,
+            (None, Outcome::Failed { boundary: Boundary::Search, .. }) => &mut self.search_failed,
+            (None, Outcome::Failed { boundary: Boundary::Policy, .. }) => &mut self.policy_failed,
+            (None, Outcome::Failed { boundary: Boundary::Environment, .. }) => &mut self.environment_failed,
+            (None, _) => &mut self.judge_failed,
+        };
+        *count += 1;
     }
 }
 
@@ -88,9 +176,16 @@ pub struct EpisodeMeans {
 pub struct Summary {
     /// Episodes in all.
     pub episodes: usize,
+    /// Episodes that were not scored. Where failures strike hard questions more often than easy ones, the accuracy of the
+    /// rest flatters the policy.
+    #[serde(default)]
+    pub excluded: usize,
+    /// What the accuracy would be had all the excluded been wrong (`low`) or right (`high`); `None` if none was excluded.
+    #[serde(default)]
+    pub bounds: Option<Interval>,
     /// Share of right answers among the scored episodes; `None` if none was scored.
     pub accuracy: Option<Rate>,
-    /// The same for each kind of task.
+    /// The same for each kind of task of which an episode was scored.
     pub by_kind: BTreeMap<String, Rate>,
     /// The same for wordings seen in training and for unseen ones, where tasks tell.
     pub by_phrasing: BTreeMap<String, Rate>,
@@ -107,58 +202,46 @@ impl Summary {
     /// Sums traces up.
     pub fn of(traces: &[Trace]) -> Result<Self, StatisticsError> {
         let mut failures = FailureCounts::default();
-        let mut tallies: BTreeMap<(&str, String), (usize, usize)> = BTreeMap::new();
-        let mut scored = Vec::new();
+        let mut all = Tally::default();
+        let mut kinds: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
+        let mut phrasings: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
         for trace in traces {
-            let Some(correct) = trace.correct else {
-                match &trace.outcome {
-                    Outcome::Failed { boundary: Boundary::Search, .. } => failures.search_failed += 1,
-                    Outcome::Failed { boundary: Boundary::Policy, .. } => failures.policy_failed += 1,
-                    Outcome::Failed { boundary: Boundary::Environment, .. } => {
-                        failures.environment_failed += 1;
-                    }
-                    _ => failures.judge_failed += 1,
-                }
-                continue;
-            };
-            scored.push(trace);
-            if !correct {
-                match &trace.outcome {
-                    Outcome::TurnLimit => failures.turn_limit += 1,
-                    Outcome::ContextLimit => failures.context_limit += 1,
-                    _ => failures.wrong_answer += 1,
-                }
-            }
-            let mut tally = |group, name: String| {
-                let (right, n) = tallies.entry((group, name)).or_default();
-                *right += usize::from(correct);
-                *n += 1;
-            };
-            tally("all", String::new());
+            failures.count(trace);
+            let (task, correct) = (trace.episode.task.as_str(), trace.correct);
+            all.add(task, correct);
             if !trace.task.kind.is_empty() {
-                tally("kind", trace.task.kind.clone());
+                kinds.entry(&trace.task.kind).or_default().add(task, correct);
             }
             if !trace.task.phrasing.is_empty() {
                 let unseen = trace.task.phrasing.starts_with(UNSEEN_PREFIX);
-                tally("phrasing", if unseen { "unseen" } else { "seen" }.to_owned());
+                phrasings.entry(if unseen { "unseen" } else { "seen" }).or_default().add(task, correct);
             }
         }
-        let group = |wanted: &str| -> Result<BTreeMap<String, Rate>, StatisticsError> {
-            let mut rates = BTreeMap::new();
-            for ((_, name), &(correct, n)) in tallies.iter().filter(|((group, _), _)| *group == wanted) {
-                rates.extend(Rate::new(correct, n)?.map(|rate| (name.clone(), rate)));
-            }
-            Ok(rates)
-        };
+        let scored: Vec<&Trace> = traces.iter().filter(|trace| trace.correct.is_some()).collect();
         Ok(Self {
             episodes: traces.len(),
-            accuracy: group("all")?.remove(""),
-            by_kind: group("kind")?,
-            by_phrasing: group("phrasing")?,
+            excluded: failures.excluded(),
+            bounds: all.bounds(),
+            accuracy: all.rate()?,
+            by_kind: rates(&kinds)?,
+            by_phrasing: rates(&phrasings)?,
             failures,
             means: means(&scored),
         })
     }
+
+    /// Share of the episodes that were not scored.
+    pub fn excluded_share(&self) -> f64 {
+        if self.episodes == 0 { 0.0 } else { self.excluded as f64 / self.episodes as f64 }
+    }
+}
+
+fn rates(groups: &BTreeMap<&str, Tally<'_>>) -> Result<BTreeMap<String, Rate>, StatisticsError> {
+    let mut rates = BTreeMap::new();
+    for (&name, tally) in groups {
+        rates.extend(tally.rate()?.map(|rate| (name.to_owned(), rate)));
+    }
+    Ok(rates)
 }
 
 fn means(traces: &[&Trace]) -> EpisodeMeans {

@@ -117,11 +117,21 @@ pub fn fold_case(text: &str) -> String {
 /// The normalisation of our judge.
 ///
 /// [`unify`] and [`fold_case`]; a leading article is dropped where something follows; punctuation goes (apostrophes
-/// and full stops without a trace, the rest as a space), except where it carries meaning: a sign before a number,
+/// and full stops without a trace, the rest as a space), except where it carries meaning: a sign before a number (at
+/// the beginning also one that stands apart, `- 5`), the closing minus of a rating or blood group (`AA-`, `O-`),
 /// `. : / -` between digits, symbols such as `% # + $`. Well-formed thousands separators go: `1,234` is `1234`.
 /// Articles inside and at the end stay, or `vitamin A` would be `vitamin`.
 pub fn normalize(text: &str) -> String {
-    let chars: Vec<char> = fold_case(&unify(text)).chars().collect();
+    without_ornaments(&fold_case(&unify(text)))
+}
+
+/// [`normalize`] without the folding of case; a leading article with a capital stays.
+pub(crate) fn normalize_keeping_case(text: &str) -> String {
+    without_ornaments(&unify(text))
+}
+
+fn without_ornaments(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
     let mut kept = String::with_capacity(chars.len());
     for (index, &c) in chars.iter().enumerate() {
         let before = index.checked_sub(1).map(|at| chars[at]);
@@ -131,9 +141,16 @@ pub fn normalize(text: &str) -> String {
         let between_digits = digit(before) && digit(after);
         match c {
             _ if c.is_alphanumeric() => kept.push(c),
+            // The sign of `- 5` keeps its number.
+            _ if (c.is_whitespace() || c.is_control()) && kept.trim_start() == "-" => {}
             _ if c.is_whitespace() || c.is_control() => kept.push(' '),
             '.' | ',' | ':' | '/' | '-' if between_digits => kept.push(c),
             '-' if starts_number(&chars[index + 1..]) && before.is_none_or(opens) => kept.push('-'),
+            '-' if kept.trim_start().is_empty() && starts_number_apart(&chars[index + 1..]) => kept.push('-'),
+            '-' if closes(&chars[index + 1..]) && ends_in_rating(&kept) => {
+                kept.truncate(kept.trim_end().len());
+                kept.push('-');
+            }
             '.' if digit(after) && !word(before) => kept.push('.'),
             '.' | '\'' | '"' | '`' | '´' => {}
             '&' => kept.push_str(" and "),
@@ -227,6 +244,24 @@ fn starts_number(rest: &[char]) -> bool {
     }
 }
 
+/// Whether white space and then a number follow.
+fn starts_number_apart(rest: &[char]) -> bool {
+    let spaces = rest.iter().take_while(|c| c.is_whitespace()).count();
+    spaces > 0 && starts_number(&rest[spaces..])
+}
+
+/// Whether nothing follows, or punctuation that closes; a word after a space would make a minus sign a dash.
+fn closes(rest: &[char]) -> bool {
+    let next = rest.iter().find(|c| !c.is_whitespace());
+    next.is_none_or(|c| matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | ')' | ']' | '"' | '\'' | '`' | '*'))
+}
+
+/// Whether a text ends in a word of one to three letters, as ratings, marks and blood groups are.
+fn ends_in_rating(text: &str) -> bool {
+    let word = text.trim_end().rsplit(char::is_whitespace).next().unwrap_or_default();
+    (1..=3).contains(&word.chars().count()) && word.chars().all(char::is_alphabetic)
+}
+
 fn opens(before: char) -> bool {
     before.is_whitespace()
         || matches!(before, '^' | '(' | '[' | '"' | '\'' | '`' | '*' | '$' | '€' | '£' | '~' | ':')
@@ -302,6 +337,14 @@ mod tests {
             ("1,2,3", "1 2 3"),
             ("50%", "50%"),
             ("3:45", "3:45"),
+            ("- 5", "-5"),
+            ("(− 5)", "-5"),
+            ("2019 - 2020", "2019 2020"),
+            ("F - 16", "f 16"),
+            ("AA-", "aa-"),
+            ("O−.", "o-"),
+            ("BBB -", "bbb-"),
+            ("AA-, stable", "aa- stable"),
         ] {
             assert_eq!(normalize(text), expected, "{text}");
         }
@@ -316,6 +359,10 @@ mod tests {
             ("“O’Brien”", "obrien"),
             ("D.C.", "dc"),
             ("Guinea-Bissau", "guinea bissau"),
+            ("Al- Qaeda", "al qaeda"),
+            ("Paris -", "paris"),
+            ("B--A", "b a"),
+            ("- Paris", "paris"),
             ("Simon & Garfunkel", "simon and garfunkel"),
             ("Straße", "strasse"),
             ("ﬁne", "fine"),

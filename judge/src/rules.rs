@@ -17,8 +17,11 @@ mod unit;
 use async_trait::async_trait;
 
 use self::date::Date;
+use self::phrase::Reading;
 use self::quantity::Quantity;
-use crate::normalize::{is_formula, normalize, normalize_formula, squash, strip_diacritics};
+use crate::normalize::{
+    is_formula, normalize, normalize_formula, normalize_keeping_case, squash, strip_diacritics,
+};
 use crate::verdict::{AnswerJudge, JudgeError, JudgeRequest, Verdict, VerdictSource};
 
 /// Name of the rule that rejects an answer without a letter or a digit.
@@ -74,30 +77,59 @@ fn verdict(correct: bool, rule: &str, rationale: String) -> Verdict {
     Verdict { correct, source: VerdictSource::Rule(rule.into()), rationale }
 }
 
-fn accepting_rule(readings: &[String], reference: &str, question: &str) -> Option<&'static str> {
+fn accepting_rule(readings: &[Reading], reference: &str, question: &str) -> Option<&'static str> {
     let references = phrase::reference_readings(reference);
-    let pairs = || readings.iter().flat_map(|ours| references.iter().map(move |theirs| (ours, theirs)));
-    for (ours, theirs) in pairs() {
-        if let Some(rule) = same_text(ours, theirs) {
-            return Some(rule);
-        }
+    let pairs = || {
+        let all = readings.iter().flat_map(|ours| references.iter().map(move |theirs| (ours, theirs)));
+        all.filter(|(ours, theirs)| asides_agree(ours, theirs, question))
+            .map(|(ours, theirs)| (ours.text.as_str(), theirs.text.as_str()))
+    };
+    pairs()
+        .find_map(|(ours, theirs)| same_words(ours, theirs, question))
+        .or_else(|| pairs().find_map(|(ours, theirs)| same_value(ours, theirs, question)))
+}
+
+/// Whether what was left out on both sides says the same: `Congo (Kinshasa)` is not `Congo (Brazzaville)`. Left out
+/// on one side only it is compared with all that the other side says.
+fn asides_agree(ours: &Reading, theirs: &Reading, question: &str) -> bool {
+    if ours.asides.is_empty() || theirs.asides.is_empty() {
+        return true;
     }
-    for (ours, theirs) in pairs() {
-        let (ours_date, theirs_date) = (Date::parse(ours), Date::parse(theirs));
-        if let (Some(ours), Some(theirs)) = (ours_date, theirs_date)
-            && ours.satisfies(&theirs)
-        {
-            return Some("date");
-        }
-        // `12 December 1963` is not twelve of anything.
-        if [ours_date, theirs_date].into_iter().flatten().any(|date| date.has_month()) {
-            continue;
-        }
-        if let (Some(ours), Some(theirs)) = (Quantity::parse(ours), Quantity::parse(theirs))
-            && ours.agrees(&theirs, question)
-        {
-            return Some("number");
-        }
+    ours.asides.len() == theirs.asides.len()
+        && ours.asides.iter().zip(&theirs.asides).all(|(ours, theirs)| {
+            same_words(ours, theirs, question).or_else(|| same_value(ours, theirs, question)).is_some()
+        })
+}
+
+/// [`same_text`], unless the two are quantities that differ and look the same only because case was folded: `5 mW` and
+/// `5 MW`, `5 m` and `5 M`.
+fn same_words(ours: &str, theirs: &str, question: &str) -> Option<&'static str> {
+    let rule = same_text(ours, theirs)?;
+    if squash(&normalize_keeping_case(ours)) != squash(&normalize_keeping_case(theirs))
+        && let (Some(ours), Some(theirs)) = (Quantity::parse(ours), Quantity::parse(theirs))
+        && !ours.agrees(&theirs, question)
+    {
+        return None;
+    }
+    Some(rule)
+}
+
+/// The same date or the same quantity.
+fn same_value(ours: &str, theirs: &str, question: &str) -> Option<&'static str> {
+    let (ours_date, theirs_date) = (Date::parse(ours), Date::parse(theirs));
+    if let (Some(ours), Some(theirs)) = (ours_date, theirs_date)
+        && ours.satisfies(&theirs)
+    {
+        return Some("date");
+    }
+    // `12 December 1963` is not twelve of anything.
+    if [ours_date, theirs_date].into_iter().flatten().any(|date| date.has_month()) {
+        return None;
+    }
+    if let (Some(ours), Some(theirs)) = (Quantity::parse(ours), Quantity::parse(theirs))
+        && ours.agrees(&theirs, question)
+    {
+        return Some("number");
     }
     None
 }
@@ -130,7 +162,7 @@ fn same_text(ours: &str, theirs: &str) -> Option<&'static str> {
     list.then_some("list")
 }
 
-fn rejection(answer: &str, readings: &[String], references: &[&str]) -> Verdict {
+fn rejection(answer: &str, readings: &[Reading], references: &[&str]) -> Verdict {
     if phrase::is_negated(answer) {
         return verdict(false, "negated", "The answer says what it is not.".into());
     }
@@ -141,7 +173,7 @@ fn rejection(answer: &str, readings: &[String], references: &[&str]) -> Verdict 
     }
     let dimension = |text: &str| Quantity::parse(text).and_then(|quantity| quantity.dimension());
     let theirs = references.iter().find_map(|reference| dimension(reference));
-    let ours = readings.iter().find_map(|reading| dimension(reading));
+    let ours = readings.iter().find_map(|reading| dimension(&reading.text));
     if let (Some(ours), Some(theirs)) = (ours, theirs)
         && ours != theirs
     {

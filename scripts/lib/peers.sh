@@ -10,8 +10,9 @@ peer_python() {
     if [ ! -e "$environment/.whole" ]; then
         say "making $environment (several GB)"
         rm -rf "$environment"
-        python3 -m venv "$environment" >&2
-        "$environment/bin/pip" install --quiet torch==2.11.0 transformers==4.57.6 numpy >&2
+        # This runs in a command substitution, where an error does not end the script.
+        python3 -m venv "$environment" >&2 || return
+        "$environment/bin/pip" install --quiet torch==2.11.0 transformers==4.57.6 numpy >&2 || return
         touch "$environment/.whole"
     fi
     printf '%s\n' "$environment/bin/python"

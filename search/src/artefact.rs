@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Something that the file system refused.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +30,58 @@ pub fn write_file(
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), ArtefactError> {
     let folder = parent(path);
-    let file = tempfile::NamedTempFile::new_in(folder).map_err(failed("create a file in", folder))?;
-    let mut buffered = BufWriter::with_capacity(1 << 18, file.as_file());
-    write(&mut buffered).and_then(|()| buffered.flush()).map_err(failed("write", path))?;
-    drop(buffered);
-    file.as_file().sync_all().map_err(failed("sync", path))?;
-    file.persist(path).map_err(|error| failed("rename to", path)(error.error))?;
+    let (part, file) = create_unique(path, |part| File::options().write(true).create_new(true).open(part))?;
+    let written = (|| {
+        let mut buffered = BufWriter::with_capacity(1 << 18, &file);
+        write(&mut buffered).and_then(|()| buffered.flush()).map_err(failed("write", path))?;
+        drop(buffered);
+        file.sync_all().map_err(failed("sync", path))?;
+        fs::rename(&part, path).map_err(failed("rename to", path))
+    })();
+    if written.is_err() {
+        // A full disk must not stay full because of what did not fit. The error to tell is the first one.
+        let _ = fs::remove_file(&part);
+    }
+    written?;
     sync_folder(folder)
+}
+
+/// What temporary names begin with, for whoever may remove what a killed program left.
+pub fn temporary_prefix(path: &Path) -> Result<String, ArtefactError> {
+    let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "it does not end with a name");
+    let name = path.file_name().ok_or_else(|| failed("create", path)(unnamed()))?;
+    Ok(format!(".{}.part-", name.to_string_lossy()))
+}
+
+/// Creates something under a temporary name beside `path`, with the permissions that the user's umask gives.
+fn create_unique<T>(
+    path: &Path,
+    create: impl Fn(&Path) -> io::Result<T>,
+) -> Result<(PathBuf, T), ArtefactError> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (folder, prefix) = (parent(path), temporary_prefix(path)?);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let part = folder.join(format!("{prefix}{}-{number}", std::process::id()));
+        match create(&part) {
+            Ok(made) => return Ok((part, made)),
+            // Left by a killed process of the same number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed("create", &part)(error)),
+        }
+    }
+}
+
+/// Whether nothing but plain files for which `known` holds would be lost with this folder. An empty folder holds nothing;
+/// what cannot be listed is not known.
+pub fn holds_only(folder: &Path, known: impl Fn(&str) -> bool) -> bool {
+    let Ok(mut entries) = fs::read_dir(folder) else { return false };
+    entries.all(|entry| {
+        entry.is_ok_and(|entry| {
+            entry.file_type().is_ok_and(|kind| kind.is_file())
+                && entry.file_name().to_str().is_some_and(&known)
+        })
+    })
 }
 
 /// Brings the entries of a folder to the disk.
@@ -61,19 +107,19 @@ impl FolderInProgress {
     pub fn new(place: &Path) -> Result<Self, ArtefactError> {
         let folder = parent(place);
         fs::create_dir_all(folder).map_err(failed("create", folder))?;
-        let prefix = prefix(place)?;
-        remove_left_behind(folder, &prefix);
+        remove_left_behind(folder, &temporary_prefix(place)?);
         loop {
-            let made = tempfile::Builder::new()
-                .prefix(&prefix)
-                .tempdir_in(folder)
-                .map_err(failed("create a folder in", folder))?;
-            let lock = File::open(made.path()).map_err(failed("open", made.path()))?;
+            let (part, ()) = create_unique(place, |part| fs::create_dir(part))?;
+            let lock = match File::open(&part) {
+                Ok(lock) => lock,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("open", &part)(error)),
+            };
             // Another program may have taken the new folder for one left behind before the lock was there. Where locks
             // are not supported nobody takes anything.
-            let taken = matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)) || !made.path().exists();
+            let taken = matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)) || !part.exists();
             if !taken {
-                return Ok(Self { path: Some(made.keep()), place: place.to_owned(), _lock: lock });
+                return Ok(Self { path: Some(part), place: place.to_owned(), _lock: lock });
             }
         }
     }
@@ -87,7 +133,7 @@ impl FolderInProgress {
     ///
     /// The files in it must have reached the disk already.
     pub fn place(mut self) -> Result<(), ArtefactError> {
-        self.finish()?;
+        sync_folder(self.path())?;
         fs::rename(self.path(), &self.place).map_err(failed("rename to", &self.place))?;
         self.path = None;
         sync_folder(parent(&self.place))
@@ -97,26 +143,16 @@ impl FolderInProgress {
     ///
     /// On Linux and macOS the exchange is a single step of the file system. Where that does not know it (some network
     /// file systems), two renames stand in for it; a kill just between them leaves the old folder beside the place, under
-    /// a name that begins with a dot.
+    /// a temporary name that ends in `.replaced`.
     pub fn replace(self) -> Result<(), ArtefactError> {
         if !self.place.exists() {
             return self.place();
         }
-        self.finish()?;
+        sync_folder(self.path())?;
         exchange(self.path(), &self.place).map_err(failed("replace", &self.place))?;
         sync_folder(parent(&self.place))?;
         // What now bears the temporary name is the old folder, and dropping removes it.
         Ok(())
-    }
-
-    fn finish(&self) -> Result<(), ArtefactError> {
-        // Temporary folders are made with tighter permissions than ordinary ones.
-        #[cfg(unix)]
-        {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            fs::set_permissions(self.path(), mode).map_err(failed("set the mode of", self.path()))?;
-        }
-        sync_folder(self.path())
     }
 }
 
@@ -133,23 +169,24 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What temporary names for this place begin with.
-fn prefix(place: &Path) -> Result<String, ArtefactError> {
-    let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "it does not end with a name");
-    let name = place.file_name().ok_or_else(|| failed("create", place)(unnamed()))?;
-    Ok(format!(".{}.part-", name.to_string_lossy()))
-}
-
 /// Removes folders in progress that nobody fills any more. What cannot be removed is left alone: it is in nobody's way.
 fn remove_left_behind(folder: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        let ours = entry.file_name().to_string_lossy().starts_with(prefix);
-        if ours && path.is_dir() && File::open(&path).is_ok_and(|lock| lock.try_lock().is_ok()) {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        // The only copy of an old folder may lie under such a name; see `replace`.
+        if !name.starts_with(prefix) || name.ends_with(".replaced") || !path.is_dir() {
+            continue;
+        }
+        let Ok(lock) = File::open(&path) else { continue };
+        if lock.try_lock().is_ok() {
             tracing::info!(path = %path.display(), "removing what an interrupted run left behind");
             let _ = fs::remove_dir_all(&path);
         }
+        // Held until the folder is gone: a program that made it just now sees that it was taken.
+        drop(lock);
     }
 }
 
@@ -164,7 +201,9 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
             done => return Ok(done?),
         }
     }
-    let aside = new.with_extension("replaced");
+    let mut aside = new.as_os_str().to_owned();
+    aside.push(".replaced");
+    let aside = PathBuf::from(aside);
     fs::rename(old, &aside)?;
     match fs::rename(new, old) {
         Ok(()) => fs::rename(&aside, new),
@@ -262,6 +301,21 @@ mod tests {
         assert!(alive.path().is_dir() && second.path().is_dir());
         drop((alive, second));
         assert_eq!(names(folder.path()), [".other.part-dead"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn permissions_are_those_of_the_umask() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let (plain, plain_folder) = (folder.path().join("plain"), folder.path().join("plain-folder"));
+        fs::write(&plain, "").unwrap();
+        fs::create_dir(&plain_folder).unwrap();
+        write_file(&folder.path().join("file"), |_| Ok(())).unwrap();
+        FolderInProgress::new(&folder.path().join("place")).unwrap().place().unwrap();
+        assert_eq!(mode(&folder.path().join("file")), mode(&plain));
+        assert_eq!(mode(&folder.path().join("place")), mode(&plain_folder));
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub enum SearchError {
         /// What was asked for.
         value: String,
     },
-    /// The request itself is impossible, for instance an empty query.
+    /// The request itself is impossible, as is seen before it is sent anywhere: an empty query, or no documents asked for.
     #[error("bad search request: {0}")]
     BadRequest(String),
     /// The engine refused the credentials.
@@ -103,6 +103,17 @@ pub enum SearchError {
         status: u16,
         /// Environment variable that holds the key.
         variable: String,
+    },
+    /// The engine refused a request in which nothing is wrong as far as can be told here, for instance one above a limit
+    /// of the server. No fact about the request: an engine that refuses every one would count as the agent's fault.
+    #[error("{engine} refused the request ({status}): {reason}")]
+    Refused {
+        /// The engine's name or address.
+        engine: String,
+        /// HTTP status.
+        status: u16,
+        /// The engine's own words, without the key.
+        reason: String,
     },
     /// The engine answered that it is overloaded, timed out, or could not be reached.
     #[error("{engine} is unavailable: {reason}")]

@@ -1,21 +1,30 @@
 //! The client of DeepResearchGym's API: the hosted service, a copy of it, or our own server.
 
+mod key;
+
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::backend::{Page, PageRequest, Provenance, SearchBackend, SearchError, SearchHit, SearchResponse};
 use crate::wire::{ErrorBody, FetchBody, INDEX_HEADER, SearchBody, WireDocument};
+use key::Key;
+pub use key::is_key_variable;
 
-/// Longest wait that a server may ask for; beyond it the request fails at once.
+/// Longest wait between attempts; where a server asks for more, the request fails at once.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Largest answer that is read, in bytes.
 const LARGEST_BODY: usize = 256 << 20;
+
+/// Most characters of a server's words in an error.
+const EXCERPT: usize = 300;
 
 /// How to reach a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,18 +33,22 @@ pub struct ClientOptions {
     pub base_url: String,
     /// Where `/fetch` is, if not under `base_url`.
     pub fetch_base_url: Option<String>,
-    /// Environment variable whose value is sent as `x-api-key`.
+    /// Environment variable whose value is sent as `x-api-key`; see [`is_key_variable`].
     pub api_key_variable: Option<String>,
     /// Time limit of one attempt, from connecting to the last byte.
     pub timeout: Duration,
-    /// Further attempts after a connection failure, a time-out, 429 or 5xx.
+    /// Further attempts after a connection failure, a time-out or 5xx other than 503.
     pub retries: u32,
-    /// Wait before the first further attempt, doubled for each later one. A `Retry-After` of the server prevails.
+    /// Further attempts after 429 and 503: the server is well and asks for patience.
+    pub busy_retries: u32,
+    /// Wait before the first further attempt, doubled for each later one up to a minute, times a random factor from
+    /// 0.5 to 1, so that those who were refused together do not come back together. A `Retry-After` of the server is
+    /// waited out first.
     pub backoff: Duration,
 }
 
 impl ClientOptions {
-    /// No key, 30 seconds, three retries from half a second.
+    /// No key, 30 seconds, three retries from half a second; eight (at least a minute) where the server is busy.
     pub fn new(base_url: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
@@ -43,6 +56,7 @@ impl ClientOptions {
             api_key_variable: None,
             timeout: Duration::from_secs(30),
             retries: 3,
+            busy_retries: 8,
             backoff: Duration::from_millis(500),
         }
     }
@@ -59,6 +73,12 @@ pub enum ClientError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What should name the variable that holds the key cannot do so. It is not told, since it may be a key.
+    #[error(
+        "the environment variable that holds the API key must have a name of capital letters, digits and underscores \
+         ([A-Z][A-Z0-9_]*); found something else, which is not shown since it may be a key"
+    )]
+    KeyVariable,
     /// The key is not set.
     #[error("the environment variable {variable}, which should hold the API key, {reason}")]
     Key {
@@ -77,6 +97,7 @@ pub struct DeepResearchGymBackend {
     http: reqwest::Client,
     search_url: Url,
     fetch_url: Url,
+    key: Option<Key>,
     options: ClientOptions,
 }
 
@@ -85,21 +106,20 @@ impl DeepResearchGymBackend {
     pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let search_url = endpoint(&options.base_url, "search")?;
         let fetch_url = endpoint(options.fetch_base_url.as_ref().unwrap_or(&options.base_url), "fetch")?;
-        let mut headers = HeaderMap::new();
-        if let Some(variable) = &options.api_key_variable {
-            let wrong = |reason| ClientError::Key { variable: variable.clone(), reason };
-            let key = std::env::var(variable).map_err(|_| wrong("is not set"))?;
-            let mut key =
-                HeaderValue::from_str(key.trim()).map_err(|_| wrong("holds characters no key has"))?;
-            if key.is_empty() {
-                return Err(wrong("is empty"));
-            }
-            key.set_sensitive(true);
-            headers.insert("x-api-key", key);
-        }
+        let key = options.api_key_variable.as_deref().map(Key::read).transpose()?;
+        let header: Option<HeaderValue> = key.as_ref().and_then(Key::header);
+        let headers = header.map(|header| (HeaderName::from_static("x-api-key"), header));
         install_tls_provider();
-        let http = reqwest::Client::builder().default_headers(headers).timeout(options.timeout).build()?;
-        Ok(Self { http, search_url, fetch_url, options })
+        let mut builder = reqwest::Client::builder()
+            .default_headers(headers.into_iter().collect())
+            .timeout(options.timeout)
+            // A redirection would carry the key to wherever it points.
+            .redirect(reqwest::redirect::Policy::none());
+        if is_loopback(&search_url) && is_loopback(&fetch_url) {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build()?;
+        Ok(Self { http, search_url, fetch_url, key, options })
     }
 
     /// The body of a successful answer with its headers, after retries.
@@ -108,35 +128,49 @@ impl DeepResearchGymBackend {
         url: &Url,
         parameters: &[(&str, &str)],
     ) -> Result<(HeaderMap, T), Failure> {
-        let mut wait = self.options.backoff;
-        for attempt in 0.. {
-            let (reason, asked) = match self.attempt(url, parameters).await {
+        let (mut failed, mut busy) = (0, 0);
+        loop {
+            let (reason, asked, is_busy) = match self.attempt(url, parameters).await {
                 Ok((status, headers, body)) if status.is_success() => {
                     let body = serde_json::from_slice(&body).map_err(|error| {
-                        Failure::Error(self.protocol(format!("unexpected body: {error}")))
+                        Failure::Error(self.protocol(&format!("unexpected body: {error}")))
                     })?;
                     return Ok((headers, body));
                 }
                 Ok((status, headers, body)) => {
-                    let detail = serde_json::from_slice::<ErrorBody>(&body).map(|body| body.detail);
-                    let detail = detail.unwrap_or_default();
-                    if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
-                        return Err(Failure::Refused { status, detail });
+                    let is_busy =
+                        matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+                    if !is_busy && !status.is_server_error() {
+                        return Err(Failure::Refused { status, body });
                     }
-                    (format!("HTTP {} {detail}", status.as_u16()), retry_after(&headers))
+                    let reason = format!("HTTP {} {}", status.as_u16(), server_words(&body));
+                    (self.quote(&reason), retry_after(&headers), is_busy)
                 }
-                Err(reason) => (reason, None),
+                Err(reason) => (self.quote(&reason), None, false),
             };
-            let wait_now = asked.unwrap_or(wait);
-            if attempt >= self.options.retries || wait_now > LONGEST_WAIT {
-                let reason = format!("{reason} (after {} attempts)", attempt + 1);
-                return Err(Failure::Error(SearchError::Unavailable { engine: self.engine(), reason }));
+            let attempts = failed + busy + 1;
+            let unavailable = |reason| SearchError::Unavailable { engine: self.engine(), reason };
+            if let Some(asked) = asked.filter(|&asked| asked > LONGEST_WAIT) {
+                let reason = format!(
+                    "{reason} (it asks to wait {} s, allowed are {} s)",
+                    asked.as_secs(),
+                    LONGEST_WAIT.as_secs()
+                );
+                return Err(Failure::Error(unavailable(reason)));
             }
-            tracing::debug!(engine = self.engine(), reason, ?wait_now, "retrying");
-            tokio::time::sleep(wait_now).await;
-            wait = wait.saturating_mul(2).min(LONGEST_WAIT);
+            let (count, most) = if is_busy {
+                (&mut busy, self.options.busy_retries)
+            } else {
+                (&mut failed, self.options.retries)
+            };
+            if *count >= most {
+                return Err(Failure::Error(unavailable(format!("{reason} (after {attempts} attempts)"))));
+            }
+            let wait = asked.unwrap_or_default() + growing_wait(self.options.backoff, *count, jitter());
+            *count += 1;
+            tracing::debug!(engine = self.engine(), reason, ?wait, "retrying");
+            tokio::time::sleep(wait).await;
         }
-        Err(Failure::Error(self.protocol("the attempts ran out of numbers".to_owned())))
     }
 
     async fn attempt(
@@ -162,20 +196,38 @@ impl DeepResearchGymBackend {
         self.options.base_url.clone()
     }
 
-    fn protocol(&self, reason: String) -> SearchError {
-        SearchError::Protocol { engine: self.engine(), reason }
+    /// What a server said, in a line of bounded length and without the key: it goes into logs and traces.
+    fn quote(&self, text: &str) -> String {
+        let redacted = self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
+        let line = redacted.split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.chars().count() > EXCERPT {
+            line.chars().take(EXCERPT).chain("…".chars()).collect()
+        } else {
+            line
+        }
     }
 
-    fn provenance_of(&self, headers: &HeaderMap) -> Provenance {
-        if let Some(hash) = headers.get(INDEX_HEADER).and_then(|hash| hash.to_str().ok()) {
-            return Provenance::Index { hash: hash.to_owned() };
+    fn protocol(&self, reason: &str) -> SearchError {
+        SearchError::Protocol { engine: self.engine(), reason: self.quote(reason) }
+    }
+
+    fn provenance_of(&self, headers: &HeaderMap) -> Result<Provenance, SearchError> {
+        if let Some(hash) = headers.get(INDEX_HEADER) {
+            // It goes into traces, where a server could otherwise put anything.
+            let text = hash.to_str().unwrap_or_default();
+            if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                let reason = format!("the header {INDEX_HEADER} is {hash:?}, expected 64 hexadecimal digits");
+                return Err(self.protocol(&reason));
+            }
+            return Ok(Provenance::Index { hash: text.to_owned() });
         }
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |at| at.as_secs());
-        Provenance::Live { engine: self.engine(), at }
+        Ok(Provenance::Live { engine: self.engine(), at })
     }
 
     /// Refusals that mean the same for both requests.
-    fn refused(&self, status: StatusCode, detail: String) -> SearchError {
+    fn refused(&self, status: StatusCode, body: &[u8]) -> SearchError {
+        let words = server_words(body);
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => SearchError::Unauthorized {
                 engine: self.engine(),
@@ -186,8 +238,18 @@ impl DeepResearchGymBackend {
                     .clone()
                     .unwrap_or_else(|| "an API key variable".to_owned()),
             },
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => SearchError::BadRequest(detail),
-            _ => self.protocol(format!("HTTP {} {detail}", status.as_u16())),
+            // There is no such service.
+            StatusCode::NOT_FOUND => self.protocol(&format!("HTTP 404 {words}")),
+            _ if status.is_client_error() => SearchError::Refused {
+                engine: self.engine(),
+                status: status.as_u16(),
+                reason: self.quote(&words),
+            },
+            _ if status.is_redirection() => self.protocol(&format!(
+                "HTTP {}: a redirection, which is not followed since the key would go along; give the address itself",
+                status.as_u16()
+            )),
+            _ => self.protocol(&format!("HTTP {} {words}", status.as_u16())),
         }
     }
 }
@@ -205,18 +267,18 @@ impl SearchBackend for DeepResearchGymBackend {
         let (headers, body) = match self.get::<SearchBody>(&self.search_url, &parameters).await {
             Ok(answer) => answer,
             Err(Failure::Error(error)) => return Err(error),
-            Err(Failure::Refused { status, detail }) => return Err(self.refused(status, detail)),
+            Err(Failure::Refused { status, body }) => return Err(self.refused(status, &body)),
         };
         let count = body.results.len();
         if let Some(distances) = &body.distances
             && distances.len() != count
         {
-            return Err(self.protocol(format!("{count} results, but {} distances", distances.len())));
+            return Err(self.protocol(&format!("{count} results, but {} distances", distances.len())));
         }
         let mut hits: Vec<SearchHit> = Vec::with_capacity(count);
         for (position, encoded) in body.results.iter().enumerate() {
             let WireDocument { doc_id, url, title, text } = WireDocument::decode(encoded)
-                .map_err(|reason| self.protocol(format!("result {position}: {reason}")))?;
+                .map_err(|reason| self.protocol(&format!("result {position}: {reason}")))?;
             // Servers that search several shards have been seen to repeat a document.
             if !hits.iter().any(|hit| hit.doc_id == doc_id) {
                 let score = body.distances.as_ref().map(|distances| distances[position]);
@@ -224,7 +286,7 @@ impl SearchBackend for DeepResearchGymBackend {
             }
         }
         hits.truncate(k);
-        Ok(SearchResponse { hits, provenance: self.provenance_of(&headers) })
+        Ok(SearchResponse { hits, provenance: self.provenance_of(&headers)? })
     }
 
     async fn fetch(&self, request: &PageRequest) -> Result<Page, SearchError> {
@@ -235,15 +297,15 @@ impl SearchBackend for DeepResearchGymBackend {
         let (headers, body) = match self.get::<FetchBody>(&self.fetch_url, &[(what, value)]).await {
             Ok(answer) => answer,
             // Another 404 says that there is no such service, which is no fact about the document.
-            Err(Failure::Refused { status: StatusCode::NOT_FOUND, detail }) if detail == "URL not found." => {
+            Err(Failure::Refused { status: StatusCode::NOT_FOUND, body }) if says_page_not_found(&body) => {
                 return Err(SearchError::NotFound { what, value: value.to_owned() });
             }
-            Err(Failure::Refused { status, detail }) => return Err(self.refused(status, detail)),
+            Err(Failure::Refused { status, body }) => return Err(self.refused(status, &body)),
             Err(Failure::Error(error)) => return Err(error),
         };
         let WireDocument { doc_id, url, title, text } =
-            WireDocument::decode(&body.clean_text).map_err(|reason| self.protocol(reason))?;
-        Ok(Page { doc_id, url, title, text, provenance: self.provenance_of(&headers) })
+            WireDocument::decode(&body.clean_text).map_err(|reason| self.protocol(&reason))?;
+        Ok(Page { doc_id, url, title, text, provenance: self.provenance_of(&headers)? })
     }
 
     fn name(&self) -> String {
@@ -253,25 +315,61 @@ impl SearchBackend for DeepResearchGymBackend {
 
 /// Why there is no body.
 enum Failure {
-    Refused { status: StatusCode, detail: String },
+    Refused { status: StatusCode, body: Vec<u8> },
     Error(SearchError),
 }
 
+/// Whether this can be the address of a server: http or https, without credentials, query or fragment.
+pub fn check_address(base: &str) -> Result<(), ClientError> {
+    endpoint(base, "search").map(|_| ())
+}
+
 fn endpoint(base: &str, name: &str) -> Result<Url, ClientError> {
-    let wrong = |reason: String| ClientError::Url { url: base.to_owned(), reason };
+    // Whatever else stands in a mistaken address may be secret.
+    let shown = if base.contains(['@', '?', '#']) || !base.contains("://") { "(hidden)" } else { base };
+    let wrong = |reason: String| ClientError::Url { url: shown.to_owned(), reason };
     let mut url = Url::parse(base).map_err(|error| wrong(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(wrong(format!("its scheme is {:?}", url.scheme())));
     }
-    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(ClientError::Url {
-            url: "(hidden)".to_owned(),
-            reason: "it holds credentials or a query; put a key into an environment variable".to_owned(),
-        });
+    let extra = url.query().is_some() || url.fragment().is_some();
+    if extra || !url.username().is_empty() || url.password().is_some() {
+        let reason = "it holds credentials, a query or a fragment; put a key into an environment variable";
+        return Err(wrong(reason.to_owned()));
     }
     let path = format!("{}/{name}", url.path().trim_end_matches('/'));
     url.set_path(&path);
     Ok(url)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]")
+}
+
+/// What a server says in an error body: its `detail`, whatever JSON that is, or else the body itself.
+fn server_words(body: &[u8]) -> String {
+    let detail = serde_json::from_slice::<Value>(body).ok().and_then(|body| body.get("detail").cloned());
+    match detail {
+        Some(Value::String(detail)) => detail,
+        Some(detail) => detail.to_string(),
+        None => String::from_utf8_lossy(&body[..body.len().min(4096)]).into_owned(),
+    }
+}
+
+/// The one refusal that is a fact about a document; the words are the protocol's.
+fn says_page_not_found(body: &[u8]) -> bool {
+    serde_json::from_slice::<ErrorBody>(body).is_ok_and(|body| body.detail == "URL not found.")
+}
+
+/// The wait before retry number `retry`, counted from 0; `jitter` lies between 0 and 1.
+fn growing_wait(first: Duration, retry: u32, jitter: f64) -> Duration {
+    let doubled = first.saturating_mul(1_u32.checked_shl(retry).unwrap_or(u32::MAX));
+    doubled.min(LONGEST_WAIT).mul_f64(0.5 + 0.5 * jitter)
+}
+
+/// From 0 to 1, another one at each call and in each process: nothing that is recorded depends on it.
+fn jitter() -> f64 {
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
 /// `Retry-After` in seconds; the other form, a date, is not used by such servers and counts as none.
@@ -309,8 +407,51 @@ mod tests {
         assert_eq!(url("http://127.0.0.1:80").unwrap(), "http://127.0.0.1/search");
         assert_eq!(url("https://host/fineweb/").unwrap(), "https://host/fineweb/search");
         assert!(url("ftp://host").is_err());
-        let secret = url("https://user:hunter2@host").unwrap_err().to_string();
-        assert!(!secret.contains("hunter2"), "{secret}");
+        for secret in [
+            "https://user:hunter2@host",
+            "ftp://user:hunter2@host",
+            "https://host/?key=hunter2",
+            "https://host/#hunter2",
+            "https://user:hunter2@",
+            "hunter2",
+        ] {
+            let told = url(secret).unwrap_err().to_string();
+            assert!(!told.contains("hunter2"), "{told}");
+        }
+        let told = url("https://ho st").unwrap_err().to_string();
+        assert!(told.contains("ho st"), "{told}");
+    }
+
+    #[test]
+    fn waits_grow_to_a_minute_and_outlast_a_queue() {
+        let first = Duration::from_millis(500);
+        assert_eq!(growing_wait(first, 0, 0.0), Duration::from_millis(250));
+        assert_eq!(growing_wait(first, 0, 1.0), Duration::from_millis(500));
+        assert_eq!(growing_wait(first, 3, 1.0), Duration::from_secs(4));
+        assert_eq!(growing_wait(first, 40, 1.0), LONGEST_WAIT);
+        let options = ClientOptions::new("http://127.0.0.1");
+        let shortest: Duration =
+            (0..options.busy_retries).map(|retry| growing_wait(options.backoff, retry, 0.0)).sum();
+        assert!(shortest >= Duration::from_mins(1), "{shortest:?}");
+    }
+
+    #[test]
+    fn those_who_were_refused_together_come_back_apart() {
+        let drawn: Vec<f64> = (0..100).map(|_| jitter()).collect();
+        assert!(drawn.iter().all(|jitter| (0.0..=1.0).contains(jitter)));
+        let low = drawn.iter().filter(|&&jitter| jitter < 0.5).count();
+        assert!((20..=80).contains(&low), "{low} of 100 below the middle");
+    }
+
+    #[test]
+    fn a_servers_words_are_found_in_any_form() {
+        assert_eq!(server_words(br#"{"detail": "bad k"}"#), "bad k");
+        assert_eq!(server_words(br#"{"detail": [{"loc": ["k"]}]}"#), r#"[{"loc":["k"]}]"#);
+        assert_eq!(server_words(b"<html>"), "<html>");
+        assert!(says_page_not_found(br#"{"detail": "URL not found."}"#));
+        assert!(
+            !says_page_not_found(br#"{"detail": "Not Found"}"#) && !says_page_not_found(b"URL not found.")
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bert::BertEncoder;
 pub use error::EncoderError;
-pub use settings::{EncoderOptions, Pooling};
+pub use settings::{EncoderOptions, Pooling, missing_prefixes};
 
 /// What an index remembers of the encoder that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

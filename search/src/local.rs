@@ -39,7 +39,7 @@ impl LocalBackend {
     /// Opens an index and its encoder.
     ///
     /// Without `encoder` it is looked for where it lay when the index was built and then, by its name, in `models/`
-    /// under `$DRGYM_HOME` (`~/.cache/drgym` if that is not set). Wherever it is found, its fingerprint must be the
+    /// under `$DRGYM_HOME` (if that is not set, `drgym` in `$XDG_CACHE_HOME` or `~/.cache`). Wherever it is found, its fingerprint must be the
     /// one in the index. It is loaded with the settings that the index was built with, on `threads` threads (all
     /// cores when `None`).
     pub fn open(dir: &Path, encoder: Option<&Path>, threads: Option<usize>) -> Result<Self, IndexError> {
@@ -72,23 +72,33 @@ impl LocalBackend {
 
     /// As [`SearchBackend::search`], with the documents.
     pub async fn search_documents(&self, query: &str, k: usize) -> Result<Vec<FoundDocument>, SearchError> {
-        check(query, k)?;
         let query = query.to_owned();
-        self.blocking(move |inner| inner.search(&query, k)).await
+        self.blocking(move |backend| backend.search_blocking(&query, k)).await
     }
 
     /// The whole document.
     pub async fn fetch_document(&self, request: &PageRequest) -> Result<Document, SearchError> {
         let request = request.clone();
-        self.blocking(move |inner| inner.fetch(&request)).await
+        self.blocking(move |backend| backend.fetch_blocking(&request)).await
+    }
+
+    /// As [`search_documents`](Self::search_documents), on a thread that may block.
+    pub fn search_blocking(&self, query: &str, k: usize) -> Result<Vec<FoundDocument>, SearchError> {
+        check(query, k)?;
+        self.inner.search(query, k)
+    }
+
+    /// As [`fetch_document`](Self::fetch_document), on a thread that may block.
+    pub fn fetch_blocking(&self, request: &PageRequest) -> Result<Document, SearchError> {
+        self.inner.fetch(request)
     }
 
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, SearchError> + Send + 'static,
+        work: impl FnOnce(&Self) -> Result<T, SearchError> + Send + 'static,
     ) -> Result<T, SearchError> {
-        let inner = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || work(&inner))
+        let backend = self.clone();
+        tokio::task::spawn_blocking(move || work(&backend))
             .await
             .map_err(|error| SearchError::Internal(format!("the search was not completed: {error}")))?
     }
@@ -186,9 +196,10 @@ fn internal(error: impl std::fmt::Display) -> SearchError {
 fn find_encoder(index: &FlatIndex) -> Result<PathBuf, IndexError> {
     let info = index.info();
     let name = &info.manifest.encoder.name;
-    let home = std::env::var_os("DRGYM_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/drgym")));
+    let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("DRGYM_HOME")
+        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("drgym")))
+        .or_else(|| set("HOME").map(|home| home.join(".cache/drgym")));
     let places = encoder_hint(&info.path).into_iter().chain(home.map(|home| home.join("models").join(name)));
     let mut tried = Vec::new();
     for place in places {

@@ -9,8 +9,8 @@
 //!
 //! The first index answers there; every index also answers under `/NAME/search`, `/NAME/fetch` and so on. Every
 //! response carries the hash of its index in the header `x-drgym-index`. Errors are `{"detail": …}`: 400 for a faulty
-//! request, 404, 429 with `Retry-After` when too many requests are being answered, 500 for a fault of ours, 504 after the
-//! time limit; no body tells anything about this machine.
+//! request, 404, 429 with `Retry-After` when the request's turn did not come within the time limit, 500 for a fault of
+//! ours, 504 when its turn came but not its answer; no body tells anything about this machine.
 //!
 //! Parameters of `/search`: `query` (needed, not empty), `k` (1 to 1000), `with_distance` (adds the inner products),
 //! `with_outlink` (adds an empty list: our corpora keep no links). Accepted for the sake of clients and without
@@ -51,9 +51,10 @@ pub struct ServeOptions {
     pub addr: SocketAddr,
     /// Name and backend; the first one also answers without its name.
     pub indexes: Vec<(String, LocalBackend)>,
-    /// Longest time for one answer.
+    /// Longest time for one answer, waiting for its turn included.
     pub timeout: Duration,
-    /// Requests to each index that are answered at the same time; further ones are refused at once, with 429.
+    /// Searches and fetches of each index that are computed at the same time; further ones wait their turn, in the
+    /// order in which they came.
     pub concurrency: usize,
 }
 
@@ -154,7 +155,46 @@ struct Served {
     backend: LocalBackend,
     hash: HeaderValue,
     timeout: Duration,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
+}
+
+impl Served {
+    /// Does the work on a thread that may block, once it is its turn.
+    ///
+    /// The permit goes with the work and not with the request: work cannot be stopped, so it counts until it ends, also
+    /// where the client has gone or the time is up. A client that goes while it waits gives up its turn.
+    async fn answer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&LocalBackend) -> Result<T, SearchError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (backend, permits) = (self.backend.clone(), Arc::clone(&self.permits));
+        let mut begun = false;
+        let answer = async {
+            let permit = permits.acquire_owned().await;
+            begun = true;
+            tokio::task::spawn_blocking(move || {
+                let result = work(&backend);
+                drop(permit);
+                result
+            })
+            .await
+        };
+        let answered = tokio::time::timeout(self.timeout, answer).await;
+        match answered {
+            Ok(Ok(result)) => result.map_err(refusal),
+            Ok(Err(error)) => {
+                Err(refusal(SearchError::Internal(format!("the work was not completed: {error}"))))
+            }
+            Err(_) if begun => Err(Refusal {
+                status: StatusCode::GATEWAY_TIMEOUT,
+                detail: "The search took too long.".to_owned(),
+            }),
+            Err(_) => Err(Refusal {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                detail: "Too many requests are being answered.".to_owned(),
+            }),
+        }
+    }
 }
 
 type Shared = Arc<Served>;
@@ -178,7 +218,7 @@ fn router(options: &ServeOptions) -> Result<Router, ServeError> {
         let Ok(hash) = HeaderValue::from_str(&backend.info().hash) else {
             return bad("its index has a malformed hash");
         };
-        let permits = Semaphore::new(options.concurrency.clamp(1, Semaphore::MAX_PERMITS));
+        let permits = Arc::new(Semaphore::new(options.concurrency.clamp(1, Semaphore::MAX_PERMITS)));
         let served = Arc::new(Served { backend: backend.clone(), hash, timeout: options.timeout, permits });
         router = router.nest(&format!("/{name}"), routes(&served));
         default.get_or_insert(served);
@@ -192,8 +232,7 @@ fn routes(served: &Shared) -> Router {
     Router::new()
         .route("/search", get(search))
         .route("/fetch", get(fetch))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(served), admit))
-        // Health is answered however busy the index is.
+        // Health is answered however busy the index is: it waits for no permit.
         .route("/fetch/health", get(fetch_health))
         .route("/health", get(health))
         .method_not_allowed_fallback(async || detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"))
@@ -204,24 +243,11 @@ fn routes(served: &Shared) -> Router {
 
 const INTERNAL: &str = "Internal server error.";
 
-/// Names the index on every response and bounds its time.
+/// Names the index on every response.
 async fn name_index(State(served): State<Shared>, request: Request, next: Next) -> Response {
-    let mut response = match tokio::time::timeout(served.timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => detail(StatusCode::GATEWAY_TIMEOUT, "The search took too long."),
-    };
+    let mut response = next.run(request).await;
     response.headers_mut().entry(INDEX_HEADER).or_insert_with(|| served.hash.clone());
     response
-}
-
-/// Refuses at once what would only wait: a client that is told can go elsewhere or come back.
-async fn admit(State(served): State<Shared>, request: Request, next: Next) -> Response {
-    let Ok(_permit) = served.permits.try_acquire() else {
-        let mut response = detail(StatusCode::TOO_MANY_REQUESTS, "Too many requests are being answered.");
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        return response;
-    };
-    next.run(request).await
 }
 
 async fn no_route() -> Response {
@@ -233,7 +259,7 @@ type Parameters = Result<Query<HashMap<String, String>>, axum::extract::rejectio
 async fn search(State(served): State<Shared>, parameters: Parameters) -> Result<Response, Refusal> {
     let parameters = Checked::new(parameters)?;
     let query = parameters.get("query").filter(|query| !query.trim().is_empty());
-    let Some(query) = query else {
+    let Some(query) = query.map(str::to_owned) else {
         return Err(bad_request("The parameter 'query' is missing or empty."));
     };
     let k = parameters.number("k")?.unwrap_or(10);
@@ -250,7 +276,7 @@ async fn search(State(served): State<Shared>, parameters: Parameters) -> Result<
         parameters.number(name)?;
     }
 
-    let found = served.backend.search_documents(query, k).await.map_err(refusal)?;
+    let found = served.answer(move |backend| backend.search_blocking(&query, k)).await?;
     let distances = with_distance.then(|| found.iter().filter_map(|found| found.hit.score).collect());
     let results = found
         .into_iter()
@@ -271,7 +297,7 @@ async fn fetch(State(served): State<Shared>, parameters: Parameters) -> Result<R
         _ => return Err(bad_request("Expected exactly one of the parameters 'url' and 'doc_id'.")),
     };
     let Document { doc_id, url, title, text, extra } =
-        served.backend.fetch_document(&request).await.map_err(refusal)?;
+        served.answer(move |backend| backend.fetch_blocking(&request)).await?;
     let clean_text = WireDocument { doc_id, url, title, text }.encode(&extra);
     Ok(Json(FetchBody { clean_text, outlink: None }).into_response())
 }
@@ -322,7 +348,11 @@ struct Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(ErrorBody { detail: self.detail })).into_response()
+        let mut response = (self.status, Json(ErrorBody { detail: self.detail })).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 

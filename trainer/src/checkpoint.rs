@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use drgym_search::artefact::{ArtefactError, sync_folder};
 use serde::{Deserialize, Serialize};
 
+use crate::grpo::GrpoMetrics;
+
 /// Version of the folder's format.
 pub const CHECKPOINT_FORMAT: u32 = 1;
 /// Folder of the checkpoints within a run's folder.
@@ -107,6 +109,9 @@ pub struct RunState {
     pub start_accuracy: Option<f64>,
     /// The best evaluation so far.
     pub best: Option<Best>,
+    /// Metrics of a step that is done, but whose evaluation was interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<GrpoMetrics>,
 }
 
 /// The best evaluation of a run.
@@ -171,7 +176,10 @@ impl CheckpointStore {
             let entry = entry.map_err(io("list", &folder))?;
             // Everything hidden in here is the unfinished work of a process that is gone.
             if entry.file_name().to_string_lossy().starts_with('.') {
-                std::fs::remove_dir_all(entry.path()).map_err(io("remove", &entry.path()))?;
+                let path = entry.path();
+                let removed =
+                    if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+                removed.map_err(io("remove", &path))?;
             }
         }
         Ok(Self { folder })
@@ -226,8 +234,7 @@ impl CheckpointStore {
         sync_tree(temporary)?;
         let path = self.path(state.step);
         if path.exists() {
-            // Left by a run that was resumed from an earlier step, for instance because this one was damaged.
-            std::fs::remove_dir_all(&path).map_err(io("remove", &path))?;
+            self.remove(state.step)?;
         }
         std::fs::rename(temporary, &path).map_err(io("rename", temporary))?;
         sync_folder(&self.folder)?;
@@ -270,11 +277,28 @@ impl CheckpointStore {
         let steps = self.steps()?;
         let surplus = steps.len().saturating_sub(keep_last);
         for &step in steps.iter().take(surplus).filter(|&&step| Some(step) != best) {
-            let path = self.path(step);
-            // Renamed first, so that an interrupted removal never looks like a damaged checkpoint.
-            let doomed = self.folder.join(format!(".step_{step}.removed"));
-            std::fs::rename(&path, &doomed).map_err(io("rename", &path))?;
-            std::fs::remove_dir_all(&doomed).map_err(io("remove", &doomed))?;
+            self.remove(step)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, step: u64) -> Result<(), CheckpointError> {
+        let path = self.path(step);
+        // Renamed first, so that an interrupted removal never looks like a damaged checkpoint.
+        let doomed = self.folder.join(format!(".step_{step}.removed"));
+        std::fs::rename(&path, &doomed).map_err(io("rename", &path))?;
+        std::fs::remove_dir_all(&doomed).map_err(io("remove", &doomed))
+    }
+
+    /// Puts the folders of later steps aside, as `damaged_step_N`: those that [`latest`](Self::latest) passed over would
+    /// count as the newest otherwise.
+    pub(crate) fn set_aside_after(&self, last: u64) -> Result<(), CheckpointError> {
+        for step in self.steps()?.into_iter().filter(|&step| step > last) {
+            let (path, aside) = (self.path(step), self.folder.join(format!("damaged_step_{step}")));
+            if aside.exists() {
+                std::fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
+            }
+            std::fs::rename(&path, &aside).map_err(io("rename", &path))?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ mod sft;
 mod update;
 
 pub use grpo::{EvaluationConfig, GrpoConfig, GuardConfig, OldLogprobs};
-pub use model::{Dtype, LoraOptions, ModelOptions, TrainablePart};
+pub use model::{Dtype, LoraOptions, ModelOptions, TrainablePart, default_cache};
 pub use optimizer::OptimizerConfig;
 pub use sft::SftConfig;
 pub use update::{CheckpointConfig, MicroBatchConfig};

@@ -56,6 +56,10 @@ pub struct EpisodeMetrics {
     pub sampled_tokens: Option<f64>,
     /// Mean number of tokens that the environment wrote.
     pub observed_tokens: Option<f64>,
+    /// Mean of `−log p` over the tokens drawn, in nats: an estimate of the policy's entropy where the tokens were drawn
+    /// at the temperature that their log-probabilities are for.
+    #[serde(default)]
+    pub surprisal: Option<f64>,
 }
 
 impl EpisodeMetrics {
@@ -88,6 +92,12 @@ impl EpisodeMetrics {
         metrics.prompt_tokens = mean(&|trace| f64::from(trace.usage.prompt_tokens));
         metrics.sampled_tokens = mean(&|trace| f64::from(trace.usage.sampled_tokens));
         metrics.observed_tokens = mean(&|trace| f64::from(trace.usage.observed_tokens));
+        let segments = scored.iter().flat_map(|trace| &trace.segments);
+        let drawn = segments.flat_map(|segment| segment.logprobs.iter().zip(&segment.loss_mask));
+        let (sum, count) = drawn
+            .filter(|&(_, &drawn)| drawn)
+            .fold((0.0, 0_u64), |(sum, count), (logprob, _)| (sum - f64::from(*logprob), count + 1));
+        metrics.surprisal = (count > 0).then(|| sum / count as f64);
         metrics
     }
 }
@@ -106,8 +116,8 @@ pub fn drop_cause(trace: &Trace) -> Option<String> {
 pub struct UpdateMetrics {
     /// Updates that changed the weights.
     pub updates: u64,
-    /// Learning rate of the last one.
-    pub learning_rate: f64,
+    /// Learning rate of the last update of the step; `None` when there was none.
+    pub learning_rate: Option<f64>,
     /// Mean of the loss over those; `None` when there was none.
     pub loss: Option<f64>,
     /// Mean global gradient norm before clipping over those.

@@ -3,6 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use drgym_env::Trace;
 use drgym_search::artefact::write_file;
@@ -50,20 +51,21 @@ impl RunFolder {
         }
         std::fs::create_dir_all(out).map_err(io(out))?;
         let lock = lock(out)?;
-        remove_files(out, ".tmp")?;
-        remove_files(&out.join(TRACES), ".tmp")?;
+        remove_unfinished(out)?;
+        remove_unfinished(&out.join(TRACES))?;
+        if !resume {
+            begin(out, &fresh, config)?;
+        }
         let store = CheckpointStore::open(out)?;
         let last = if store.steps()?.is_empty() { None } else { Some(store.latest()?) };
-        let (state, offset) = match &last {
-            Some(checkpoint) => {
-                check_same_run(&checkpoint.path, &checkpoint.state, &checkpoint.config, &fresh, config)?;
-                (checkpoint.state.clone(), checkpoint.manifest.metrics_offset)
-            }
-            None => {
-                begin(out, &fresh, config)?;
-                remove_files(out, EVENT_FILE_PREFIX)?;
-                (fresh, 0)
-            }
+        let (state, offset) = if let Some(checkpoint) = &last {
+            check_same_run(&checkpoint.path, &checkpoint.state, &checkpoint.config, &fresh, config)?;
+            store.set_aside_after(checkpoint.state.step)?;
+            (checkpoint.state.clone(), checkpoint.manifest.metrics_offset)
+        } else {
+            begin(out, &fresh, config)?;
+            remove_files(out, |name| name.starts_with(EVENT_FILE_PREFIX))?;
+            (fresh, 0)
         };
         remove_later_traces(out, state.step)?;
         let next_step = last.as_ref().map_or(0, |last| last.state.step + 1);
@@ -146,6 +148,7 @@ pub(crate) fn fresh_state(
         skipped_in_row: 0,
         start_accuracy: None,
         best: None,
+        unreported: None,
     })
 }
 
@@ -171,20 +174,27 @@ fn begin(out: &Path, fresh: &RunState, config: &str) -> Result<(), TrainError> {
 fn lock(out: &Path) -> Result<File, TrainError> {
     let path = out.join(LOCK_FILE);
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(TrainError::RunBusy { path: out.to_owned() }),
-        // Some network file systems know no locks; there it is up to the user.
-        Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
+    for _ in 0..10 {
+        match file.try_lock() {
+            // A process that this program starts holds the locks of its parent for an instant.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(20)),
+            // Some network file systems know no locks; there it is up to the user.
+            Err(TryLockError::Error(_)) | Ok(()) => return Ok(file),
+        }
     }
+    Err(TrainError::RunBusy { path: out.to_owned() })
 }
 
-/// Removes files whose names begin so: what processes that are gone left unfinished, which those that hold the lock can
-/// tell, or what begins anew.
-fn remove_files(folder: &Path, prefix: &str) -> Result<(), TrainError> {
+/// Removes the temporary files of processes that are gone, which whoever holds the lock can tell.
+fn remove_unfinished(folder: &Path) -> Result<(), TrainError> {
+    remove_files(folder, |name| name.starts_with('.') && name.contains(".part-"))
+}
+
+fn remove_files(folder: &Path, doomed: impl Fn(&str) -> bool) -> Result<(), TrainError> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries {
         let entry = entry.map_err(io(folder))?;
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
+        if doomed(&entry.file_name().to_string_lossy()) && entry.path().is_file() {
             std::fs::remove_file(entry.path()).map_err(io(&entry.path()))?;
         }
     }

@@ -219,7 +219,7 @@ fn update(
     let applied = update.skipped.is_none();
     let metrics = UpdateMetrics {
         updates: u64::from(applied),
-        learning_rate,
+        learning_rate: Some(learning_rate),
         loss: applied.then_some(update.loss),
         gradient_norm: applied.then_some(update.gradient_norm),
         tokens: update.tokens,

@@ -3,8 +3,11 @@
 use clap::CommandFactory;
 
 use crate::arguments::Arguments;
+use crate::printer::print_data;
 
 /// Prints the completion script of a shell.
 pub fn run(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Arguments::command(), "drgym", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "drgym", &mut script);
+    print_data(&String::from_utf8_lossy(&script));
 }

@@ -50,7 +50,10 @@ pub fn run(arguments: &DoctorArguments, printer: Printer) -> Outcome {
         printer.data(&format!("{mark}  {:<10} {}", finding.name, finding.found));
     }
     if findings.iter().any(|finding| !finding.ok) {
-        printer.say("run scripts/setup.sh to lay out what is missing, or point to your own with options");
+        printer.say(
+            "run scripts/setup.sh to lay out what is missing (the policy, once drgym is built: scripts/setup.sh \
+             --model), or point to your own with options",
+        );
     }
     Ok(())
 }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use drgym_env::{EnvConfig, Event, Task, Trace};
-use drgym_eval::results::{RESULTS_VERSION, traces_hash};
-use drgym_eval::{EvaluationRequest, Rate, Results, Summary, benchmark, evaluate};
-use drgym_search::{Provenance, SearchBackend};
+use drgym_eval::results::{Place, RESULTS_VERSION, traces_hash};
+use drgym_eval::statistics::Interval;
+use drgym_eval::{EvaluationRequest, Rate, Results, Summary, benchmark, check_episodes, evaluate};
+use drgym_search::Provenance;
 
 use crate::arguments::EvalArguments;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome, WithHint};
 use crate::printer::Printer;
-use crate::{backend, rollouts};
+use crate::rollouts;
 
 /// Evaluates a policy on a benchmark and writes a results folder.
 pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
@@ -36,10 +37,16 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let mut tasks: Vec<Arc<Task>> =
         benchmark::by_name(&arguments.benchmark)?.load(data)?.into_iter().map(Arc::new).collect();
     tasks.truncate(arguments.limit.unwrap_or(usize::MAX));
+    check_episodes(tasks.len(), arguments.samples, arguments.temperature)?;
     let data_hash = blake3::hash(&std::fs::read(data)?).to_hex().to_string();
-    let backend = open_search(&arguments, &mut config).await?;
+    let judge = drgym_judge::build(&config.judge)?.name();
+    // Hours of episodes must not end at a folder that cannot be written.
+    let _place = Place::folder(out)?;
+    let backend = rollouts::open_search(arguments.search.as_deref(), &mut config).await?;
     let episodes =
         rollouts::open(&config, policy_name, &tasks, arguments.samples, backend.clone(), printer).await?;
+    let hashed = policy_name.to_owned();
+    let model_hash = tokio::task::spawn_blocking(move || rollouts::model_hash(&hashed)).await??;
     let request = EvaluationRequest {
         tasks,
         samples: arguments.samples,
@@ -56,9 +63,13 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         benchmark: arguments.benchmark,
         data_hash,
         policy: episodes.policy.info().name,
+        policy_source: Some(policy_name.to_owned()),
+        model_hash,
+        limit: arguments.limit,
+        config: Some(config.to_toml()?),
         search: if config.env.search { backend.name() } else { "none".into() },
         search_hash: search_hash(&traces),
-        judge: drgym_judge::build(&config.judge)?.name(),
+        judge,
         seed: config.seed,
         temperature: arguments.temperature,
         samples: arguments.samples,
@@ -69,30 +80,37 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     };
     results.write(out, &traces)?;
     if arguments.json {
-        return printer.json(&results);
+        printer.json(&results)?;
+    } else {
+        print_summary(&results.summary, printer);
+        printer.say(&format!("results and traces in {}", out.display()));
     }
-    print_summary(&results.summary, printer);
-    printer.say(&format!("results and traces in {}", out.display()));
-    Ok(())
+    refuse_exclusions(&results.summary, arguments.max_excluded)
 }
 
-async fn open_search(arguments: &EvalArguments, config: &mut Config) -> Outcome<Arc<dyn SearchBackend>> {
-    match arguments.search.as_deref() {
-        Some("none") => {
-            config.env.search = false;
-            Ok(Arc::new(NoSearch))
-        }
-        Some(text) => {
-            let named = backend::parse(text);
-            config.search.index = named.index;
-            config.search.url = named.url;
-            backend::open(&config.search).await
-        }
-        None if !config.env.search => Ok(Arc::new(NoSearch)),
-        None => backend::open(&config.search)
-            .await
-            .hint("name an index folder or URL with --search, or `--search none`"),
-    }
+/// A failure where so much was excluded that the accuracy says little about the policy.
+fn refuse_exclusions(summary: &Summary, max_excluded: f64) -> Outcome {
+    let too_many = if summary.accuracy.is_none() {
+        "none could be scored".to_owned()
+    } else if summary.excluded_share() > max_excluded {
+        format!("more than the share of {max_excluded} that --max-excluded allows")
+    } else {
+        return Ok(());
+    };
+    let causes: Vec<String> = summary
+        .failures
+        .excluded_by_cause()
+        .into_iter()
+        .filter(|&(_, count)| count > 0)
+        .map(|(cause, count)| format!("{cause} {count}"))
+        .collect();
+    Err(Failure::new(format!(
+        "{} of {} episodes were excluded ({}): {too_many}",
+        summary.excluded,
+        summary.episodes,
+        causes.join(", ")
+    )))
+    .hint("traces.jsonl says of each episode what failed; mend it and evaluate again")
 }
 
 /// The hash of the one index or recording that answered every search; `None` for live engines, or without searches.
@@ -108,35 +126,14 @@ fn search_hash(traces: &[Trace]) -> Option<String> {
     hashes.all(|hash| hash == Some(first)).then(|| first.clone())
 }
 
-/// Stands where the environment never searches.
-struct NoSearch;
-
-#[async_trait::async_trait]
-impl SearchBackend for NoSearch {
-    async fn search(
-        &self,
-        _: &str,
-        _: usize,
-    ) -> Result<drgym_search::SearchResponse, drgym_search::SearchError> {
-        Err(drgym_search::SearchError::Internal("search is switched off".into()))
-    }
-
-    async fn fetch(
-        &self,
-        _: &drgym_search::PageRequest,
-    ) -> Result<drgym_search::Page, drgym_search::SearchError> {
-        Err(drgym_search::SearchError::Internal("search is switched off".into()))
-    }
-
-    fn name(&self) -> String {
-        "none".into()
-    }
-}
-
 fn print_summary(summary: &Summary, printer: Printer) {
     let line = |name: &str, rate: &Rate| {
+        let excluded = match rate.bounds {
+            Some(bounds) => format!("; {} excluded: {}", rate.excluded, between(bounds)),
+            None => String::new(),
+        };
         printer.data(&format!(
-            "{name:<24} {:5.1} %  [{:.1}, {:.1}]  {} of {}",
+            "{name:<24} {:5.1} %  [{:.1}, {:.1}]  {} of {}{excluded}",
             100.0 * rate.value,
             100.0 * rate.interval.low,
             100.0 * rate.interval.high,
@@ -144,9 +141,14 @@ fn print_summary(summary: &Summary, printer: Printer) {
             rate.n
         ));
     };
-    match &summary.accuracy {
-        Some(rate) => line("accuracy", rate),
-        None => printer.data("accuracy                 no episode could be scored"),
+    match (&summary.accuracy, summary.bounds) {
+        (Some(rate), _) => line("accuracy", rate),
+        (None, Some(bounds)) => printer.data(&format!(
+            "accuracy                 no episode could be scored; {} excluded: {}",
+            summary.excluded,
+            between(bounds)
+        )),
+        (None, None) => printer.data("accuracy                 no episode could be scored"),
     }
     for (name, rate) in &summary.by_kind {
         line(&format!("  kind {name}"), rate);
@@ -175,4 +177,9 @@ fn print_summary(summary: &Summary, printer: Printer) {
         failures.judge_failed,
         failures.environment_failed
     ));
+}
+
+/// What an accuracy could be, whatever the excluded episodes would have been.
+fn between(bounds: Interval) -> String {
+    format!("{:.1} % if all were wrong, {:.1} % if all were right", 100.0 * bounds.low, 100.0 * bounds.high)
 }

@@ -2,12 +2,14 @@
 
 use drgym_search::chunk::Chunking;
 use drgym_search::corpus::CorpusFormat;
-use drgym_search::encoder::EncoderOptions;
+use drgym_search::encoder::{self, EncoderOptions};
 use drgym_search::evaluate::{EvaluateOptions, evaluate, read_qrels, read_queries};
 use drgym_search::index::{self, BuildRequest};
 
 use super::search::settings;
-use crate::arguments::{Format, IndexBuildArguments, IndexCommand, IndexEvalArguments, IndexFolderArguments};
+use crate::arguments::{
+    Format, IndexBuildArguments, IndexCommand, IndexEvalArguments, IndexFolderArguments, Pooling,
+};
 use crate::failure::{Failure, Outcome, WithHint};
 use crate::printer::Printer;
 use crate::{backend, paths};
@@ -24,10 +26,23 @@ pub async fn run(command: IndexCommand, printer: Printer) -> Outcome {
 
 async fn build(arguments: IndexBuildArguments, printer: Printer) -> Outcome {
     let chunking: Chunking = arguments.chunk.parse().map_err(Failure::new)?;
-    let encoder = arguments.encoder.unwrap_or_else(|| paths::home().join("models/all-minilm-l6-v2"));
-    if !encoder.is_dir() {
-        return Err(Failure::new(format!("there is no encoder folder {}", encoder.display())))
+    let folder = arguments.encoder.unwrap_or_else(|| paths::home().join("models/all-minilm-l6-v2"));
+    if !folder.is_dir() {
+        return Err(Failure::new(format!("there is no encoder folder {}", folder.display())))
             .hint("run scripts/setup.sh, or name a BERT-family Hugging Face folder with --encoder");
+    }
+    let encoder_options = EncoderOptions {
+        pooling: arguments.pooling.map(|pooling| match pooling {
+            Pooling::Mean => encoder::Pooling::Mean,
+            Pooling::Cls => encoder::Pooling::Cls,
+        }),
+        query_prefix: arguments.query_prefix,
+        passage_prefix: arguments.passage_prefix,
+        max_sequence: arguments.max_tokens,
+        threads: arguments.threads,
+    };
+    if let Some(told) = encoder::missing_prefixes(&folder, &encoder_options)? {
+        printer.say(&format!("warning: {told}; give them with --query-prefix and --passage-prefix"));
     }
     let request = BuildRequest {
         corpus: arguments.corpus.iter().map(|path| paths::expand(path)).collect(),
@@ -35,12 +50,8 @@ async fn build(arguments: IndexBuildArguments, printer: Printer) -> Outcome {
             Format::Jsonl => CorpusFormat::Jsonl,
             Format::Factbook => CorpusFormat::Factbook,
         },
-        encoder,
-        encoder_options: EncoderOptions {
-            max_sequence: arguments.max_tokens,
-            threads: arguments.threads,
-            ..EncoderOptions::default()
-        },
+        encoder: folder,
+        encoder_options,
         chunking,
         out: arguments.out,
         overwrite: arguments.overwrite,
@@ -79,6 +90,9 @@ fn info(arguments: &IndexFolderArguments, printer: Printer) -> Outcome {
         "encoder    {}, {} dimensions, {} tokens, fingerprint {}",
         encoder.name, encoder.dimension, encoder.max_tokens, encoder.fingerprint
     ));
+    if !encoder.overrides.overrides_nothing() {
+        printer.data(&format!("loaded as  {}", serde_json::to_string(&encoder.overrides)?));
+    }
     printer.data(&format!("corpus     {}", manifest.corpus.content));
     printer.data(&format!("size       {:.1} MB", info.bytes as f64 / 1e6));
     Ok(())

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use drgym_search::artefact::FolderInProgress;
-use drgym_trainer::import::{ImportOptions, import_gguf};
+use drgym_trainer::import::{ImportError, ImportOptions, import_gguf};
 use drgym_trainer::model::{Decoder, LoadOptions, Lora, ModelFolder};
 
 use crate::arguments::{ModelCommand, ModelImportArguments};
-use crate::failure::{Failure, Outcome, WithHint};
+use crate::failure::{Outcome, WithHint};
 use crate::printer::Printer;
 
 /// Imports, describes and merges models.
@@ -29,18 +28,13 @@ pub async fn run(command: ModelCommand, printer: Printer) -> Outcome {
 
 fn import(arguments: &ModelImportArguments, printer: Printer) -> Outcome {
     let out = &arguments.out;
-    if out.exists() && !arguments.overwrite {
-        return Err(Failure::new(format!("{} exists already", out.display())))
-            .hint("choose another folder, or add --overwrite");
-    }
-    if out.exists() && !is_replaceable(out) {
-        return Err(Failure::new(format!("{} is not a model folder, so it is not replaced", out.display())))
-            .hint("choose another folder");
-    }
-    // The old folder makes way only once the new one is whole.
-    let folder = FolderInProgress::new(out)?;
-    let report = import_gguf(&arguments.gguf, folder.path(), ImportOptions::default())?;
-    folder.replace()?;
+    let options = ImportOptions { overwrite: arguments.overwrite, ..ImportOptions::default() };
+    let report = match import_gguf(&arguments.gguf, out, options) {
+        Err(error @ ImportError::NotOverwritten { .. }) => {
+            return Err(error).hint("choose another folder; --overwrite replaces an earlier import");
+        }
+        imported => imported?,
+    };
     printer.say(&format!(
         "{}: {} parameters, {} tokens, stored as {:?}, in {}",
         report.name.as_deref().unwrap_or("model"),
@@ -50,12 +44,6 @@ fn import(arguments: &ModelImportArguments, printer: Printer) -> Outcome {
         out.display()
     ));
     Ok(())
-}
-
-/// Whether nothing but a model would be lost with what lies here.
-fn is_replaceable(folder: &Path) -> bool {
-    let empty = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
-    empty || ModelFolder::open(folder).is_ok()
 }
 
 fn info(model: &Path, printer: Printer) -> Outcome {

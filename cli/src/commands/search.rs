@@ -11,7 +11,9 @@ pub fn settings(source: &SearchSource) -> SearchConfig {
     SearchConfig {
         index: source.index.clone(),
         url: source.url.clone(),
-        api_key_env: None,
+        // Neither verb fetches pages.
+        fetch_url: None,
+        api_key_env: source.api_key_env.clone(),
         encoder: source.encoder.clone(),
     }
 }

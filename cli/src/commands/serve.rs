@@ -6,10 +6,11 @@ use drgym_search::server::{ServeOptions, serve};
 
 use crate::arguments::ServeArguments;
 use crate::failure::{Failure, Outcome, WithHint};
+use crate::interrupt::Signals;
 use crate::printer::Printer;
-use crate::{backend, interrupt, paths};
+use crate::{backend, paths};
 
-/// Serves until Ctrl-C.
+/// Serves until Ctrl-C; then answers what has been asked, unless a second one comes.
 pub async fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let addr = arguments
         .addr
@@ -18,7 +19,9 @@ pub async fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         .hint("write HOST:PORT with a numeric host, for instance 127.0.0.1:8080")?;
     let mut indexes = Vec::new();
     for text in &arguments.index {
-        let (name, folder) = text.split_once('=').unwrap_or(("default", text));
+        // What has a slash before its first equals sign is a path that contains one.
+        let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
+        let (name, folder) = named.unwrap_or(("default", text));
         let folder = paths::expand(std::path::Path::new(folder));
         let local = backend::open_local(&folder, arguments.encoder.as_deref()).await?;
         printer.say(&format!("{name}: {} documents, index {}", local.document_count(), local.info().hash));
@@ -30,13 +33,10 @@ pub async fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         timeout: Duration::from_secs(arguments.timeout),
         concurrency: arguments.concurrency,
     };
+    let signals = Signals::listen()?;
     let server = serve(options).await?;
     // Data, so that a script that asked for port 0 can read it.
     printer.data(&server.url());
-    server
-        .run_until(async {
-            interrupt::signal().await;
-        })
-        .await?;
+    server.run_until(signals.first(printer, "answering the last requests")).await?;
     Ok(())
 }

@@ -58,22 +58,23 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
     })
     .await??;
     if arguments.json {
-        return printer.json(&serde_json::json!({
+        printer.json(&serde_json::json!({
             "step": report.step,
             "steps": report.steps,
             "cancelled": report.cancelled,
             "last_loss": report.last_loss,
             "trained_parameters": report.trained_parameters,
             "checkpoint": report.checkpoint.path,
-        }));
+        }))?;
+    } else {
+        printer.say(&format!(
+            "step {} of {}; the model is in {}",
+            report.step,
+            report.steps,
+            report.checkpoint.path.display()
+        ));
     }
-    printer.say(&format!(
-        "step {} of {}; the model is in {}",
-        report.step,
-        report.steps,
-        report.checkpoint.path.display()
-    ));
-    Ok(())
+    if report.cancelled { Err(Failure::interrupted(report.step, report.steps)) } else { Ok(()) }
 }
 
 /// Successful episodes of the expert on training tasks in a seeded order, or those of a file.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use drgym_env::task::read_tasks;
 use drgym_env::{Renderer, Task};
+use drgym_search::Provenance;
 use drgym_trainer::grpo::{self, Ending, GrpoRun};
 use drgym_trainer::model::ModelFolder;
 
@@ -33,9 +34,14 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
     let renderer = Arc::new(Renderer::for_model(&section.model.path, env.clone())?);
     let backend = backend::open(&config.search).await?;
     let cancel = interrupt::cancel_flag(printer);
+    // Of the search engine the configuration knows only the place; what stands there must not change within a run.
+    let searched = match backend.provenance() {
+        Some(Provenance::Index { hash } | Provenance::Recorded { hash }) => format!("# searched: {hash}\n"),
+        Some(Provenance::Live { .. }) | None => String::new(),
+    };
     let scheduler = rollouts::scheduler(&config, renderer, env, backend, cancel.clone())?;
 
-    let policy = grpo::local_policy(section.model.path.clone());
+    let policy = grpo::local_policy(section.model.clone());
     let bar = printer.bar("grpo", section.steps);
     let mut progress = |progress: &grpo::GrpoProgress| {
         let metrics = &progress.metrics;
@@ -61,7 +67,7 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
         out: arguments.out.clone(),
         resume: arguments.resume,
         seed: config.seed,
-        resolved_config_toml: config.to_toml()?,
+        resolved_config_toml: config.to_toml()? + &searched,
         progress: &mut progress,
         cancel,
     };
@@ -97,7 +103,8 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
         }
     }
     match report.ending {
-        Ending::Finished | Ending::Cancelled => Ok(()),
+        Ending::Finished => Ok(()),
+        Ending::Cancelled => Err(Failure::interrupted(report.step, report.steps)),
         Ending::KlLimit { kl, limit } => Err(Failure::new(format!(
             "stopped: the divergence of {kl:.4} nats a token exceeds grpo.guard.max_kl = {limit}"
         )))

@@ -2,19 +2,37 @@
 //!
 //! serde stops at the first unknown key; a user who mistyped three wants to hear of three.
 
+use regex::Regex;
 use serde_json::Value;
 
 /// How far a key may be from a known one to be suggested, as a Jaro–Winkler similarity.
 const SIMILAR: f64 = 0.75;
 
-/// Unknown keys, missing keys and values of another type, each with its path.
-pub fn against_schema(value: &Value, schema: &Value) -> Vec<String> {
+/// What is wrong with one key.
+#[derive(Debug)]
+pub struct Problem {
+    /// The keys from the root on, joined by dots.
+    pub path: String,
+    /// The whole sentence, which names the path.
+    pub text: String,
+}
+
+impl Problem {
+    fn of_value(path: &str, expected: &str, value: &Value) -> Self {
+        // What stands where the name of a variable belongs may be the key itself.
+        let found = if path.ends_with("api_key_env") { "something else".into() } else { value.to_string() };
+        Self { path: path.to_owned(), text: format!("{path}: expected {expected}, found {found}") }
+    }
+}
+
+/// Unknown keys, missing keys, and values of another type, out of range or in another form, each with its path.
+pub fn against_schema(value: &Value, schema: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     walk(value, schema, schema, "", &mut problems);
     problems
 }
 
-fn walk(value: &Value, schema: &Value, root: &Value, path: &str, problems: &mut Vec<String>) {
+fn walk(value: &Value, schema: &Value, root: &Value, path: &str, problems: &mut Vec<Problem>) {
     let schema = resolve(schema, root);
     // `Option<T>` is any of T and null; TOML has no null.
     if let Some(options) = schema["anyOf"].as_array() {
@@ -24,11 +42,11 @@ fn walk(value: &Value, schema: &Value, root: &Value, path: &str, problems: &mut 
         }
         return;
     }
-    if let Some(problem) = choice_problem(value, schema) {
-        problems.push(format!("{path}: {problem}"));
+    if let Some(expected) = other_choices(value, schema) {
+        problems.push(Problem::of_value(path, &expected, value));
         return;
     }
-    match (value, schema["type"].as_str()) {
+    match (value, expected_type(schema)) {
         (Value::Object(_), Some("object")) => walk_object(value, schema, root, path, problems),
         (Value::Array(items), Some("array")) => {
             for (index, item) in items.iter().enumerate() {
@@ -36,16 +54,22 @@ fn walk(value: &Value, schema: &Value, root: &Value, path: &str, problems: &mut 
             }
         }
         (_, Some(expected)) if !has_type(value, expected) => {
-            problems.push(format!("{path}: expected {}, found {value}", article(expected)));
+            problems.push(Problem::of_value(path, &article(expected), value));
+        }
+        (_, Some(expected)) => {
+            if let Some(expected) = other_range(value, schema, expected).or_else(|| other_form(value, schema))
+            {
+                problems.push(Problem::of_value(path, &expected, value));
+            }
         }
         _ => {}
     }
 }
 
-fn walk_object(value: &Value, schema: &Value, root: &Value, path: &str, problems: &mut Vec<String>) {
-    let (Some(object), Some(properties)) = (value.as_object(), schema["properties"].as_object()) else {
-        return;
-    };
+fn walk_object(value: &Value, schema: &Value, root: &Value, path: &str, problems: &mut Vec<Problem>) {
+    let none = serde_json::Map::new();
+    let properties = schema["properties"].as_object().unwrap_or(&none);
+    let Some(object) = value.as_object() else { return };
     let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     for (key, item) in object {
         match properties.get(key) {
@@ -62,20 +86,27 @@ fn walk_object(value: &Value, schema: &Value, root: &Value, path: &str, problems
                     let known: Vec<&str> = properties.keys().map(String::as_str).collect();
                     format!("; known are {}", known.join(", "))
                 };
-                problems.push(format!("unknown key {}{suggestion}", join(key)));
+                let path = join(key);
+                problems.push(Problem { text: format!("unknown key {path}{suggestion}"), path });
+            }
+            // A map, whose keys are free.
+            None if schema["additionalProperties"].is_object() => {
+                walk(item, &schema["additionalProperties"], root, &join(key), problems);
             }
             None => {}
         }
     }
     for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !object.contains_key(required) {
-            problems.push(format!("{} is missing", join(required)));
+            let path = join(required);
+            problems.push(Problem { text: format!("{path} is missing"), path });
         }
     }
 }
 
-/// A string enumeration is `enum`, or `oneOf` of `const` once its values are documented.
-fn choice_problem(value: &Value, schema: &Value) -> Option<String> {
+/// The choices, if the value is none of them. A string enumeration is `enum`, or `oneOf` of `const` once its values are
+/// documented.
+fn other_choices(value: &Value, schema: &Value) -> Option<String> {
     let choices: Vec<&Value> = match (schema["enum"].as_array(), schema["oneOf"].as_array()) {
         (Some(values), _) => values.iter().collect(),
         (None, Some(options)) => {
@@ -87,7 +118,46 @@ fn choice_problem(value: &Value, schema: &Value) -> Option<String> {
         return None;
     }
     let names: Vec<String> = choices.iter().map(ToString::to_string).collect();
-    Some(format!("expected one of {}, found {value}", names.join(", ")))
+    Some(format!("one of {}", names.join(", ")))
+}
+
+/// The range of a number, if the value lies outside.
+fn other_range(value: &Value, schema: &Value, expected: &str) -> Option<String> {
+    let number = value.as_f64()?;
+    // Whole numbers of 64 bits hold whatever TOML can write.
+    let widest = match schema["format"].as_str().unwrap_or_default() {
+        "uint8" => Some(f64::from(u8::MAX)),
+        "uint16" => Some(f64::from(u16::MAX)),
+        "uint32" => Some(f64::from(u32::MAX)),
+        _ => None,
+    };
+    let (least, most) = (schema["minimum"].as_f64(), schema["maximum"].as_f64().or(widest));
+    if least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most) {
+        return None;
+    }
+    let range = match (least, most) {
+        (Some(least), Some(most)) => format!("from {least} to {most}"),
+        (Some(least), None) => format!("of at least {least}"),
+        (None, most) => format!("of at most {}", most.unwrap_or(f64::INFINITY)),
+    };
+    Some(format!("{} {range}", article(expected)))
+}
+
+/// The pattern of a text, if the value does not follow it.
+fn other_form(value: &Value, schema: &Value) -> Option<String> {
+    let (text, pattern) = (value.as_str()?, schema["pattern"].as_str()?);
+    // A pattern that is none is a defect of the schema, which a test would show; serde checks the value all the same.
+    let follows = Regex::new(pattern).map_or(true, |pattern| pattern.is_match(text));
+    if follows { None } else { Some(format!("a text of the form {pattern}")) }
+}
+
+/// `type` is one name, or a list of one and `null` for what may be left out.
+fn expected_type(schema: &Value) -> Option<&str> {
+    match &schema["type"] {
+        Value::String(name) => Some(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).find(|name| *name != "null"),
+        _ => None,
+    }
 }
 
 fn resolve<'schema>(schema: &'schema Value, root: &'schema Value) -> &'schema Value {

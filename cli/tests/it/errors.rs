@@ -188,6 +188,55 @@ fn a_full_disk_leaves_the_old_index_whole_and_nothing_beside_it() {
     assert_eq!(left, 2, "corpus and index, and nothing unfinished");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_reader_that_has_gone_ends_the_program_without_a_word() {
+    for arguments in
+        [&["config", "schema"][..], &["completions", "bash"], &["eval", "--list"], &["doctor", "--json"]]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = drgym().args(arguments).stdout(writer).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        // As a shell shows a program that a closed pipe ended.
+        assert_eq!((ended.status.code(), said.as_str()), (Some(141), ""), "{arguments:?}");
+    }
+    // Talk that nobody hears changes nothing about the outcome.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended =
+        drgym().args(["config", "check", "--config", "nowhere.toml"]).stderr(writer).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_the_users_to_mend() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = drgym().args(["config", "schema"]).stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+}
+
+#[test]
+fn a_key_in_place_of_its_variable_is_not_repeated() {
+    let folder = inputs();
+    let config = folder.path().join("nothing.toml").display().to_string();
+    let server = ["search", "--query", "x", "--url", "http://127.0.0.1:9", "--api-key-env"];
+    for arguments in [
+        [&server[..], &["sk-live-1"]].concat(),
+        vec!["config", "check", "--config", &config, "--set", "search.api_key_env=sk-live-1"],
+        vec!["config", "check", "--config", &config, "--set", "search.url=http://user:sk-live-1@host"],
+    ] {
+        let ended = run(&arguments);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("sk-live") && !ended.stdout.contains("sk-live"), "{}", ended.stderr);
+    }
+    let unset = run(&[&server[..], &["DRGYM_NO_SUCH_VARIABLE"]].concat());
+    assert!(unset.stderr.contains("DRGYM_NO_SUCH_VARIABLE"), "{}", unset.stderr);
+}
+
 #[cfg(feature = "train")]
 #[test]
 fn a_folder_that_is_no_model_is_never_replaced() {
@@ -203,7 +252,7 @@ fn a_folder_that_is_no_model_is_never_replaced() {
         folder.path().as_os_str(),
     ]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("not a model folder"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("something else"), "{}", refused.stderr);
     assert!(folder.path().join("thesis.txt").exists());
 }
 

@@ -1,4 +1,5 @@
-//! The real binary: its help and errors, the crate order, the presets, and the path from corpus to results.
+//! The real binary: its help and errors, the crate order, the presets, the commands of the README, and the path from
+//! corpus to results.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,7 +9,10 @@
 
 mod crate_order;
 mod errors;
+mod evaluation;
 mod help;
 mod pipeline;
 mod presets;
 mod program;
+#[cfg(feature = "train")]
+mod readme;

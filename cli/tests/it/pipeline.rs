@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
-use crate::program::{artefact, drgym, run};
+use crate::program::{Run, artefact, drgym, run};
 
 const CORPUS: &str = r#"{"id":"ke","url":"doc:ke","title":"Kenya – Elevation","text":"highest point: Mount Kenya 5,199 m"}
 {"id":"pe","url":"doc:pe","title":"Peru – Capital","text":"name: Lima"}
@@ -16,33 +16,79 @@ const TASKS: &str = r#"{"id":"t1","question":"What is the highest point of Kenya
 {"id":"t3","question":"What is the capital of Atlantis?","answers":["Poseidonis"],"kind":"one_hop","phrasing":"plain","expert":[{"query":"capital of Atlantis","finding":"Poseidonis"}]}
 "#;
 
-fn built(folder: &Path) -> Option<()> {
+/// Writes a corpus and builds its index, both in the folder.
+fn built(folder: &Path, corpus: &str) -> Option<()> {
     let encoder = artefact("models/all-minilm-l6-v2")?;
-    std::fs::write(folder.join("corpus.jsonl"), CORPUS).unwrap();
-    std::fs::write(folder.join("tasks.jsonl"), TASKS).unwrap();
-    let text = |name: &str| folder.join(name).display().to_string();
-    let encoder = encoder.display().to_string();
-    let ended = run(&[
-        "index",
-        "build",
-        "--format",
-        "jsonl",
-        "--corpus",
-        &text("corpus.jsonl"),
-        "--encoder",
-        &encoder,
-        "--out",
-        &text("index"),
-        "--quiet",
-    ]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    std::fs::write(folder.join("corpus.jsonl"), corpus).unwrap();
+    build(folder, "index", &encoder, &["--quiet"]);
     Some(())
+}
+
+/// Builds an index of `corpus.jsonl`.
+fn build(folder: &Path, out: &str, encoder: &Path, options: &[&str]) -> Run {
+    let text = |name: &str| folder.join(name).display().to_string();
+    let (corpus, out, encoder) = (text("corpus.jsonl"), text(out), encoder.display().to_string());
+    let needed =
+        ["index", "build", "--format", "jsonl", "--corpus", &corpus, "--encoder", &encoder, "--out", &out];
+    let ended = run(&[&needed, options].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended
+}
+
+/// A server of one index, which ends with the value, also when a test fails.
+struct Served {
+    process: Child,
+    url: String,
+}
+
+impl Served {
+    fn start(index: &Path) -> Self {
+        let mut process = drgym()
+            .args(["serve".as_ref(), "--index".as_ref(), index.as_os_str()])
+            .args(["--addr", "127.0.0.1:0", "--quiet"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = process.stdout.take().unwrap();
+        let mut served = Self { process, url: String::new() };
+        BufReader::new(output).read_line(&mut served.url).unwrap();
+        served.url.truncate(served.url.trim_end().len());
+        served
+    }
+
+    /// What Ctrl-C does.
+    #[cfg(unix)]
+    fn interrupt(&self) {
+        let pid = self.process.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
+    /// The exit status, once the process has ended; fails after 30 seconds.
+    #[cfg(unix)]
+    fn ended(&mut self) -> Option<i32> {
+        for _ in 0..300 {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("the server has not ended");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
 }
 
 #[test]
 fn search_from_the_folder_and_from_the_server_agree_and_eval_scores_the_expert() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(()) = built(folder.path()) else { return };
+    let Some(()) = built(folder.path(), CORPUS) else { return };
+    std::fs::write(folder.path().join("tasks.jsonl"), TASKS).unwrap();
     let text = |name: &str| folder.path().join(name).display().to_string();
     let search = |source: &[&str]| {
         let arguments =
@@ -55,18 +101,11 @@ fn search_from_the_folder_and_from_the_server_agree_and_eval_scores_the_expert()
     assert_eq!(local["hits"][0]["doc_id"], "ke");
     assert_eq!(local["hits"].as_array().unwrap().len(), 2);
 
-    let mut server = drgym()
-        .args(["serve", "--index", &text("index"), "--addr", "127.0.0.1:0", "--quiet"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut url = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let served = search(&["--url", url.trim()]);
-    let with_server = evaluate(&folder, &["--search", url.trim()], "over-http");
-    // Only now, so that a failed comparison does not leave the server running.
-    server.kill().unwrap();
-    server.wait().unwrap();
+    let server = Served::start(&folder.path().join("index"));
+    // Our server asks for no key; one that is set is sent, whatever it is.
+    let served = search(&["--url", &server.url, "--api-key-env", "PATH"]);
+    let with_server = evaluate(&folder, &["--search", &server.url], "over-http");
+    drop(server);
     assert_eq!(served["provenance"], local["provenance"], "the header names the index");
     for (served, local) in served["hits"].as_array().unwrap().iter().zip(local["hits"].as_array().unwrap()) {
         assert_eq!((&served["doc_id"], &served["text"]), (&local["doc_id"], &local["text"]));
@@ -86,6 +125,90 @@ fn search_from_the_folder_and_from_the_server_agree_and_eval_scores_the_expert()
     let compared = run(&["compare", &text("again"), &text("from-folder"), "--json"]);
     let compared: serde_json::Value = serde_json::from_str(&compared.stdout).unwrap();
     assert_eq!((compared["n"].as_u64(), compared["only_first"].as_u64()), (Some(3), Some(0)));
+}
+
+#[test]
+fn an_index_keeps_how_its_encoder_was_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(encoder) = artefact("models/all-minilm-l6-v2") else { return };
+    std::fs::write(folder.path().join("corpus.jsonl"), CORPUS).unwrap();
+    build(folder.path(), "plain", &encoder, &[]);
+    let prefixes = ["--query-prefix", "query: ", "--passage-prefix", "passage: "];
+    let told = build(folder.path(), "told", &encoder, &[&["--pooling", "cls"], &prefixes[..]].concat());
+    assert!(!told.stderr.contains("warning"), "{}", told.stderr);
+    let json = |arguments: &[&str]| {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        serde_json::from_str::<serde_json::Value>(&ended.stdout).unwrap()
+    };
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let encoder_of =
+        |name: &str| json(&["index", "info", &path(name), "--json"])["manifest"]["encoder"].clone();
+    let (plain, told) = (encoder_of("plain"), encoder_of("told"));
+    assert_eq!(plain["overrides"], serde_json::Value::Null);
+    assert_eq!(
+        told["overrides"],
+        serde_json::json!({"pooling": "cls", "query_prefix": "query: ", "passage_prefix": "passage: "})
+    );
+    assert_ne!(plain["fingerprint"], told["fingerprint"]);
+    // No option is needed to search: were the encoder loaded otherwise, its fingerprint would be refused.
+    let best = |name: &str| {
+        json(&["search", "--index", &path(name), "--query", "highest mountain of Kenya", "--json"])["hits"][0]
+            .clone()
+    };
+    assert_ne!(best("plain")["score"], best("told")["score"]);
+}
+
+/// A name is a hint: it is told, and nothing is changed.
+#[cfg(unix)]
+#[test]
+fn an_encoder_that_is_named_e5_and_has_no_prefixes_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(encoder) = artefact("models/all-minilm-l6-v2") else { return };
+    std::fs::write(folder.path().join("corpus.jsonl"), CORPUS).unwrap();
+    let named = folder.path().join("e5-small-v2");
+    std::os::unix::fs::symlink(&encoder, &named).unwrap();
+    let built = build(folder.path(), "bare", &named, &[]);
+    assert!(
+        built.stderr.contains("warning: ") && built.stderr.contains("--query-prefix"),
+        "{}",
+        built.stderr
+    );
+    let info = run(&["index".as_ref(), "info".as_ref(), folder.path().join("bare").as_os_str()]);
+    assert!(!info.stdout.contains("loaded as"), "{}", info.stdout);
+    let prefixes = ["--query-prefix", "query: ", "--passage-prefix", "passage: "];
+    let built = build(folder.path(), "prefixed", &named, &prefixes);
+    assert!(!built.stderr.contains("warning"), "{}", built.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_first_interrupt_lets_a_server_finish_and_the_second_ends_it() {
+    use std::io::{Read, Write};
+
+    let folder = tempfile::tempdir().unwrap();
+    // Far more than sockets hold, so that an answer that nobody reads is not over.
+    let padding = "x".repeat(24 << 20);
+    let corpus = format!("{{\"id\":\"large\",\"text\":\"x\",\"padding\":\"{padding}\"}}\n");
+    let Some(()) = built(folder.path(), &corpus) else { return };
+    let index = folder.path().join("index");
+
+    let mut idle = Served::start(&index);
+    idle.interrupt();
+    assert_eq!(idle.ended(), Some(0));
+
+    let mut busy = Served::start(&index);
+    let address = busy.url.strip_prefix("http://").unwrap();
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+    connection.write_all(b"GET /fetch?doc_id=large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    connection.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    busy.interrupt();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(busy.process.try_wait().unwrap().is_none(), "what has begun must be answered");
+    busy.interrupt();
+    assert_eq!(busy.ended(), Some(130));
 }
 
 #[test]

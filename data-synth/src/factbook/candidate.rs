@@ -12,7 +12,7 @@ use crate::checks::Rejection;
 use crate::normal_form::{fold_whitespace, normal_form};
 
 /// Name and version of this generator, part of every task's provenance.
-pub const GENERATOR: &str = "factbook-rules/1";
+pub const GENERATOR: &str = "factbook-rules/2";
 
 /// Prefix of the `phrasing` of tasks that are worded as no training task is.
 pub const UNSEEN: &str = "unseen/";

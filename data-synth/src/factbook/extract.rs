@@ -152,6 +152,9 @@ pub fn elevation_height(text: &str) -> Result<Value, Messy> {
 }
 
 /// `536 km`, `580,367 sq km`, `762 m`, `20.5 years (2025 est.)`: number and unit. Zero is refused.
+///
+/// The number alone is no alias: judges let it stand for the number with its unit, while as a reference of its own it
+/// would let any unit stand that the question happens to name.
 pub fn quantity(text: &str) -> Result<Value, Messy> {
     let parts = QUANTITY.captures(text).ok_or("no number with a unit at the beginning")?;
     let (number, unit) = (&parts["number"], &parts["unit"]);
@@ -169,7 +172,7 @@ pub fn quantity(text: &str) -> Result<Value, Messy> {
         "m" => &["meters", "metres"],
         _ => &[],
     };
-    let mut aliases = vec![format!("{bare} {unit}"), number.to_owned(), bare.clone()];
+    let mut aliases = vec![format!("{bare} {unit}")];
     for unit in spoken {
         aliases.push(format!("{number} {unit}"));
         aliases.push(format!("{bare} {unit}"));
@@ -187,18 +190,15 @@ pub fn count(text: &str) -> Result<Value, Messy> {
     Ok(Value::plain(number).with_aliases([number.replace(',', "")]))
 }
 
-/// `85.5% (2023 est.)`: the share.
+/// `85.5% (2023 est.)`: the share. The number alone is no alias, as for a [`quantity`].
 pub fn percent(text: &str) -> Result<Value, Messy> {
     let parts = PERCENT.captures(text).ok_or("not a single percentage")?;
     let number = &parts["number"];
     if is_zero(number) {
         return Err("zero");
     }
-    Ok(Value::plain(&format!("{number}%")).with_aliases([
-        format!("{number} percent"),
-        format!("{number} per cent"),
-        number.to_owned(),
-    ]))
+    Ok(Value::plain(&format!("{number}%"))
+        .with_aliases([format!("{number} percent"), format!("{number} per cent")]))
 }
 
 fn is_zero(number: &str) -> bool {

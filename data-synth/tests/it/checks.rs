@@ -113,6 +113,8 @@ fn evidence_without_its_answer_or_finding_is_refused() {
         ("", "Nairobi"),
         ("Nai robi", "Nairobi"),
         ("X", "Nairobi"),
+        ("Nairobi", "Nairobian"),
+        ("9", "Nairobi (1999)"),
     ] {
         let verdict = sound("Nairobi", finding, text);
         assert!(

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use drgym_env::Task;
 use drgym_judge::{AnswerJudge, JudgeRequest, RuleJudge};
 use drgym_search::corpus::factbook::read_entities;
-use drgym_synth::factbook::candidate::facts;
+use drgym_synth::factbook::candidate::{Context, Wording, facts, one_hop};
 use drgym_synth::factbook::gazetteer::Gazetteer;
 use drgym_synth::normal_form::normal_form;
 use drgym_synth::{Fact, Split, SynthConfig, SynthInputs, UNSEEN, relations, run};
@@ -166,7 +167,8 @@ async fn the_default_run_is_complete_disjoint_balanced_and_repeatable() {
 }
 
 /// A policy that copies what stands in the evidence is right, and one that answers with another country's value of
-/// the same relation is wrong.
+/// the same relation, or with the right number in another unit, is wrong: to the question as it is asked, in the
+/// wordings of every split.
 #[tokio::test]
 async fn the_rule_judge_tells_the_answers_from_the_others() {
     let Some(dir) = factbook_dir() else {
@@ -174,33 +176,56 @@ async fn the_rule_judge_tells_the_answers_from_the_others() {
         return;
     };
     let entities = read_entities(&dir).unwrap();
-    let (facts, _) = facts(&entities, &Gazetteer::new(&entities));
-    let judge = |fact: &Fact, answer: &str| {
-        let mut references = vec![fact.value.answer.clone()];
-        references.extend(fact.value.aliases.iter().cloned());
-        let request = JudgeRequest { question: String::new(), references, answer: answer.to_owned() };
+    let names = Gazetteer::new(&entities);
+    let context = Context { names: &names, seed: 1, corpus: "c", entities: &entities };
+    let (facts, _) = facts(&entities, &names);
+    let tasks =
+        |fact: &Fact| [Wording::Seen, Wording::Unseen].map(|wording| one_hop(fact, wording, &context).task);
+    let judge = |task: &Task, answer: &str| {
+        let request = JudgeRequest {
+            question: task.question.clone(),
+            references: task.answers.clone(),
+            answer: answer.to_owned(),
+        };
         async move { RuleJudge.judge(&request).await.unwrap().correct }
     };
-    let (mut taken_for_another, mut compared) = (Vec::new(), 0);
+    let (mut taken_for_another, mut compared, mut in_another_unit) = (Vec::new(), 0, 0);
     for relation in relations() {
         let values: Vec<&Fact> = facts.iter().filter(|fact| fact.relation.id == relation.id).collect();
         for pair in values.windows(2) {
             let [fact, other] = pair else { continue };
-            assert!(judge(fact, &fact.value.answer).await, "{:?}", fact.value);
-            assert!(judge(fact, &fact.value.finding).await, "{:?}", fact.value);
             let same = |answer: &String| normal_form(answer) == normal_form(&other.value.answer);
-            if !same(&fact.value.answer) && !fact.value.aliases.iter().any(same) {
-                compared += 1;
-                if judge(fact, &other.value.answer).await {
-                    taken_for_another.push((relation.id, &fact.value, &other.value.answer));
+            let differs = !same(&fact.value.answer) && !fact.value.aliases.iter().any(same);
+            for task in tasks(fact) {
+                assert!(judge(&task, &fact.value.answer).await, "{:?}", fact.value);
+                assert!(judge(&task, &fact.value.finding).await, "{:?}", fact.value);
+                if differs {
+                    compared += 1;
+                    if judge(&task, &other.value.answer).await {
+                        taken_for_another.push((task.question.clone(), &fact.value, &other.value.answer));
+                    }
                 }
+                let Some((number, unit)) = measured(&fact.value.answer) else { continue };
+                assert!(judge(&task, number).await, "{}: {number}", task.question);
+                let another = if unit == "km" { "sq km" } else { "km" };
+                in_another_unit += 1;
+                assert!(!judge(&task, &format!("{number} {another}")).await, "{}: {another}", task.question);
             }
         }
     }
-    assert!(compared > 3000, "{compared}");
+    assert!(compared > 6000 && in_another_unit > 500, "{compared} {in_another_unit}");
     assert!(
         taken_for_another.is_empty(),
         "{} of {compared}: {taken_for_another:#?}",
         taken_for_another.len()
     );
+}
+
+/// Number and unit of an answer that has both.
+fn measured(answer: &str) -> Option<(&str, &str)> {
+    if let Some(number) = answer.strip_suffix('%') {
+        return Some((number, "%"));
+    }
+    let (number, unit) = answer.split_once(' ')?;
+    ["sq km", "km", "m", "years"].contains(&unit).then_some((number, unit))
 }

@@ -157,6 +157,14 @@ async fn earlier_tasks_are_replaced_as_a_whole_and_anything_else_is_spared() {
     let error = run_in(corpus.path(), &foreign, &config(), None).await.unwrap_err();
     assert!(matches!(error, SynthError::NotOverwritten { .. }), "{error}");
     assert_eq!(bytes_of(&foreign).len(), 1);
+
+    // Neither does a folder of tasks take with it what somebody put beside them, nor do others' manifests pass for ours.
+    std::fs::write(tasks.join("notes.md"), "mine").unwrap();
+    let error = run_in(corpus.path(), &tasks, &config(), None).await.unwrap_err();
+    assert!(matches!(error, SynthError::NotOverwritten { .. }), "{error}");
+    std::fs::write(foreign.join("manifest.json"), r#"{"files": {"train.jsonl": ""}}"#).unwrap();
+    let error = run_in(corpus.path(), &foreign, &config(), None).await.unwrap_err();
+    assert!(matches!(error, SynthError::NotOverwritten { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::{check_resamples, mean_of_means, percentile_interval, sorted_means};
-use super::{Interval, StatisticsError, check_values};
+use super::{Interval, LEAST_DIFFERING_TASKS, StatisticsError, check_values};
 
 /// How far the first system is ahead of the second, and how sure that is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -12,11 +12,14 @@ use super::{Interval, StatisticsError, check_values};
 pub struct PairedDifference {
     /// Mean of (first minus second) over the tasks, in the unit of the scores.
     pub difference: f64,
-    /// Percentile bootstrap interval of the difference.
-    pub interval: Interval,
+    /// Tasks on which the two differ.
+    pub differing: usize,
+    /// Percentile bootstrap interval of the difference. `None` where resampling says nothing about new tasks: fewer than
+    /// [`LEAST_DIFFERING_TASKS`] tasks differ, or all differ by the same.
+    pub interval: Option<Interval>,
     /// Two-sided p-value of "no difference": twice the share of resamples on the far side of zero, in `(0, 1]`. It agrees
-    /// with the interval, which leaves zero out where this is below one minus the confidence.
-    pub p_value: f64,
+    /// with the interval, which leaves zero out where this is below one minus the confidence; `None` where that is.
+    pub p_value: Option<f64>,
 }
 
 /// Whether the seeds of a pool were evaluated on the same tasks.
@@ -97,18 +100,25 @@ fn compare(
     confidence: f64,
 ) -> Result<PairedDifference, StatisticsError> {
     check_resamples(resamples, confidence)?;
-    let means = sorted_means(strata, resamples, seed);
     // Sums that cancel exactly on paper miss zero by rounding; without the margin such ties would count on one side only.
     let largest =
         strata.iter().flat_map(|values| values.iter()).fold(0.0f64, |most, value| most.max(value.abs()));
     let zero = 1e-12 * largest;
+    let differing = strata.iter().flat_map(|values| values.iter()).filter(|value| value.abs() > zero).count();
+    let difference = mean_of_means(strata);
+    let same = strata.iter().all(|values| values.iter().all(|value| (value - values[0]).abs() <= zero));
+    if same || differing < LEAST_DIFFERING_TASKS {
+        return Ok(PairedDifference { difference, differing, interval: None, p_value: None });
+    }
+    let means = sorted_means(strata, resamples, seed);
     let not_above = means.partition_point(|mean| *mean <= zero);
     let not_below = resamples - means.partition_point(|mean| *mean < -zero);
     // The data themselves count as one more resample, so that no finite number of resamples claims p = 0.
     let p_value = 2.0 * (not_above.min(not_below) + 1) as f64 / (resamples + 1) as f64;
     Ok(PairedDifference {
-        difference: mean_of_means(strata),
-        interval: percentile_interval(&means, confidence),
-        p_value: p_value.min(1.0),
+        difference,
+        differing,
+        interval: Some(percentile_interval(&means, confidence)),
+        p_value: Some(p_value.min(1.0)),
     })
 }

@@ -106,7 +106,9 @@ async fn failures_of_search_and_judge_are_excluded_and_counted() {
     let accuracy = summary.accuracy.clone().unwrap();
     assert_eq!((accuracy.correct, accuracy.n, summary.episodes), (2, 2, 4));
     assert_eq!((summary.failures.search_failed, summary.failures.judge_failed), (1, 1));
-    assert_eq!(summary.failures.excluded(), 2);
+    assert_eq!((summary.failures.excluded(), summary.excluded), (2, 2));
+    let bounds = summary.bounds.unwrap();
+    assert_eq!((bounds.low, bounds.high), (0.5, 1.0), "both right, or both wrong, of four");
     assert_eq!((summary.by_kind["two_hop"].n, summary.by_phrasing["unseen"].n), (1, 1));
     assert_eq!(summary.by_phrasing["seen"].n, 1);
     assert!((summary.means.searches - 1.0).abs() < 1e-12 && (summary.means.turns - 2.0).abs() < 1e-12);
@@ -128,9 +130,9 @@ async fn wrong_and_missing_answers_are_told_apart_and_runs_compared() {
     let comparison = compare(&right, &wrong, 1).unwrap();
     assert_eq!((comparison.n, comparison.only_first, comparison.only_second), (2, 2, 0));
     assert!((comparison.difference.difference - 1.0).abs() < 1e-12);
-    assert!((comparison.mcnemar_p - 0.5).abs() < 1e-12, "two discordant pairs: p = 2 / 4");
-    let pooled = compare_pooled(&[(right.clone(), wrong.clone()), (right.clone(), right)], 1).unwrap();
-    assert_eq!((pooled.n, pooled.each), (2, vec![1.0, 0.0]), "only episodes that all four scored");
+    assert!((comparison.mcnemar_p.unwrap() - 0.5).abs() < 1e-12, "two discordant pairs: p = 2 / 4");
+    let pooled = compare_pooled(&[(&right, &wrong), (&right, &right)], 1).unwrap();
+    assert_eq!((pooled.n, pooled.each), (2, vec![1.0, 0.0]), "only tasks that all four scored");
     assert!((pooled.difference.difference - 0.5).abs() < 1e-12);
 }
 
@@ -145,6 +147,10 @@ async fn a_results_folder_is_read_back_and_damage_is_named() {
         benchmark: "tasks".into(),
         data_hash: "h".into(),
         policy: "expert".into(),
+        policy_source: Some("expert".into()),
+        model_hash: None,
+        limit: Some(4),
+        config: Some("seed = 1\n".into()),
         search: "oracle".into(),
         search_hash: Some("oracle".into()),
         judge: "equal".into(),
@@ -169,9 +175,16 @@ async fn a_results_folder_is_read_back_and_damage_is_named() {
 }
 
 #[tokio::test]
-async fn an_empty_task_list_is_refused() {
+async fn no_task_and_copies_of_one_episode_are_refused() {
     let (scheduler, renderer) = rollouts();
-    let policy = Arc::new(ScriptedPolicy::new(FixedOutputs(Vec::new()), renderer));
-    let request = EvaluationRequest { tasks: Vec::new(), samples: 1, temperature: 0.0, seed: 1 };
-    assert!(evaluate(&scheduler, policy, request).await.is_err());
+    let policy: Arc<dyn Policy> = Arc::new(ScriptedPolicy::new(FixedOutputs(vec!["hm".into()]), renderer));
+    let request = |tasks, samples, temperature| EvaluationRequest { tasks, samples, temperature, seed: 1 };
+    for (refused, said) in [
+        (request(Vec::new(), 1, 0.0), "there is no task"),
+        (request(tasks(), 2, 0.0), "the 2 samples of a task are copies"),
+    ] {
+        let error = evaluate(&scheduler, policy.clone(), refused).await.unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert!(evaluate(&scheduler, policy, request(tasks(), 2, 1.0)).await.is_ok());
 }

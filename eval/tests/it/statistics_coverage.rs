@@ -4,8 +4,8 @@
 
 use drgym_env::seed::generator;
 use drgym_eval::statistics::{
-    Interval, SeedTasks, bootstrap_mean_interval, mcnemar_exact, paired_bootstrap, pooled_paired_bootstrap,
-    wilson_interval,
+    Interval, SeedTasks, bootstrap_mean_interval, clustered_rate_interval, mcnemar_exact, paired_bootstrap,
+    pooled_paired_bootstrap, wilson_interval,
 };
 use rand::Rng;
 
@@ -58,6 +58,34 @@ fn bootstrap_intervals_hold_the_true_mean() {
     assert_covers(of_scores, "bootstrap of skewed scores");
 }
 
+#[test]
+fn several_trials_a_task_need_an_interval_over_tasks() {
+    const TRIALS: usize = 4;
+    let (mut over_tasks, mut over_trials) = (0, 0);
+    for seed in 0..EXPERIMENTS as u64 {
+        let mut random = generator(seed);
+        // Every other task is hard, on average: the mean rate is one half.
+        let successes: Vec<usize> = (0..200)
+            .map(|_| {
+                let rate = if random.random_bool(0.5) { 0.9 } else { 0.1 };
+                (0..TRIALS).filter(|_| random.random_bool(rate)).count()
+            })
+            .collect();
+        let rates: Vec<f64> = successes.iter().map(|&count| count as f64 / TRIALS as f64).collect();
+        let clustered = clustered_rate_interval(&rates, 500, seed, 0.95).unwrap();
+        over_tasks += usize::from(clustered.contains(0.5));
+        let pooled = wilson_interval(successes.iter().sum(), 200 * TRIALS, 0.95).unwrap();
+        over_trials += usize::from(pooled.contains(0.5));
+    }
+    let share = |count: usize| count as f64 / EXPERIMENTS as f64;
+    assert_covers(share(over_tasks), "several trials a task, tasks drawn");
+    assert!(
+        share(over_trials) < 0.85,
+        "as independent trials the interval should be too narrow: {}",
+        share(over_trials)
+    );
+}
+
 /// Two systems of the given success rates on `n` tasks. Each task has a difficulty that both meet, so the pairing matters.
 fn paired_answers(random: &mut impl Rng, n: usize, rates: (f64, f64)) -> Vec<(f64, f64)> {
     (0..n)
@@ -84,7 +112,7 @@ fn paired_intervals_hold_the_true_difference() {
             let (a, b) = columns(&paired_answers(&mut generator(seed), 200, rates));
             let found = paired_bootstrap(&a, &b, 500, seed, 0.95).unwrap();
             // Rates are written in decimals; their difference misses the lattice of the means by rounding.
-            holds_nearly(found.interval, rates.0 - rates.1)
+            holds_nearly(found.interval.unwrap(), rates.0 - rates.1)
         });
         assert_covers(share, &format!("paired, rates {rates:?}"));
     }
@@ -100,7 +128,8 @@ fn tests_of_equal_systems_reject_no_more_often_than_they_claim() {
     for seed in 0..EXPERIMENTS as u64 {
         let pairs = paired_answers(&mut generator(seed), 200, (0.6, 0.6));
         let (a, b) = columns(&pairs);
-        by_bootstrap += usize::from(paired_bootstrap(&a, &b, 500, seed, 0.95).unwrap().p_value < 0.05);
+        by_bootstrap +=
+            usize::from(paired_bootstrap(&a, &b, 500, seed, 0.95).unwrap().p_value.unwrap() < 0.05);
         let only = |winner: (f64, f64)| pairs.iter().filter(|pair| **pair == winner).count();
         by_mcnemar += usize::from(mcnemar_exact(only((1.0, 0.0)), only((0.0, 1.0))) < 0.05);
     }
@@ -126,7 +155,7 @@ fn pooled_intervals_hold_the_true_difference_only_when_shared_tasks_stay_togethe
             .collect();
         for (held, tasks) in held.iter_mut().zip([SeedTasks::Shared, SeedTasks::Separate]) {
             let found = pooled_paired_bootstrap(&seeds, tasks, 500, seed, 0.95).unwrap();
-            *held += usize::from(holds_nearly(found.interval, truth));
+            *held += usize::from(holds_nearly(found.interval.unwrap(), truth));
         }
     }
     let [shared, separate] = held.map(|count| count as f64 / EXPERIMENTS as f64);

@@ -1,8 +1,9 @@
 //! The statistics against SciPy, statsmodels and exact enumeration; the values come from `scripts/golden/eval_statistics.py`.
 
 use drgym_eval::statistics::{
-    Interval, PairedDifference, SeedTasks, bootstrap_mean_interval, mcnemar_exact, paired_bootstrap,
-    pooled_paired_bootstrap, standard_error, wilson_interval,
+    Interval, LEAST_DIFFERING_TASKS, PairedDifference, SeedTasks, bootstrap_mean_interval,
+    clustered_rate_interval, mcnemar_exact, paired_bootstrap, pooled_paired_bootstrap, standard_error,
+    wilson_interval,
 };
 use serde::Deserialize;
 
@@ -99,11 +100,16 @@ fn assert_near(found: f64, expected: f64, tolerance: f64) {
 #[track_caller]
 fn assert_outcome(found: &PairedDifference, difference: f64, expected: &Outcome) {
     assert_near(found.difference, difference, 1e-12);
-    assert_near(found.interval.low, expected.low, 1e-12);
-    assert_near(found.interval.high, expected.high, 1e-12);
+    let interval = found.interval.expect("enough tasks differ");
+    assert_near(interval.low, expected.low, 1e-12);
+    assert_near(interval.high, expected.high, 1e-12);
     let tail = expected.p / 2.0;
     let sampling = 2.0 * (tail * (1.0 - tail) / RESAMPLES as f64).sqrt();
-    assert_near(found.p_value, expected.p, 5.0 * sampling + 2.0 / RESAMPLES as f64);
+    assert_near(
+        found.p_value.expect("enough tasks differ"),
+        expected.p,
+        5.0 * sampling + 2.0 / RESAMPLES as f64,
+    );
 }
 
 #[test]
@@ -174,8 +180,8 @@ fn paired_differences_equal_the_exact_distribution() {
         assert_outcome(&found, case.difference, &case.outcome);
         let swapped = paired_bootstrap(&case.b, &case.a, RESAMPLES, 1, 0.95).unwrap();
         assert_near(swapped.difference, -found.difference, 1e-12);
-        assert_near(swapped.interval.low, -found.interval.high, 1e-12);
-        assert_near(swapped.p_value, found.p_value, 1e-12);
+        assert_near(swapped.interval.unwrap().low, -found.interval.unwrap().high, 1e-12);
+        assert_near(swapped.p_value.unwrap(), found.p_value.unwrap(), 1e-12);
     }
 }
 
@@ -187,7 +193,7 @@ fn pooled_differences_equal_the_exact_distribution_for_shared_and_for_separate_t
     let stratified = pooled_paired_bootstrap(&seeds, SeedTasks::Separate, RESAMPLES, 1, 0.95).unwrap();
     assert_outcome(&stratified, difference, &separate);
     // The seeds of the golden data find the same tasks hard.
-    assert!(clustered.interval.half_width() > 1.2 * stratified.interval.half_width());
+    assert!(clustered.interval.unwrap().half_width() > 1.2 * stratified.interval.unwrap().half_width());
 }
 
 #[test]
@@ -205,21 +211,59 @@ fn one_seed_pooled_is_the_plain_comparison_and_a_repeated_seed_adds_no_certainty
     assert_eq!(pooled_paired_bootstrap(&twice, SeedTasks::Shared, 2_000, 9, 0.95).unwrap(), plain);
 }
 
+/// `differing` tasks on which the first is ahead by 1 or behind by 1 in turn, and as many on which they agree.
+fn in_turn(differing: usize) -> (Vec<f64>, Vec<f64>) {
+    let first: Vec<f64> = (0..2 * differing).map(|task| f64::from(u8::from(task % 4 == 0))).collect();
+    let second: Vec<f64> = (0..2 * differing).map(|task| f64::from(u8::from(task % 4 == 2))).collect();
+    (first, second)
+}
+
 #[test]
-fn systems_that_never_differ_have_no_difference() {
+fn a_bootstrap_of_a_handful_or_of_equal_differences_claims_nothing() {
+    let nothing =
+        |difference, differing| PairedDifference { difference, differing, interval: None, p_value: None };
     let scores = [0.3, 0.1, 0.9, 0.0];
-    let found = paired_bootstrap(&scores, &scores, 1_000, 1, 0.95).unwrap();
-    let none = PairedDifference { difference: 0.0, interval: Interval { low: 0.0, high: 0.0 }, p_value: 1.0 };
-    assert_eq!(found, none);
+    assert_eq!(paired_bootstrap(&scores, &scores, 1_000, 1, 0.95).unwrap(), nothing(0.0, 0));
+    assert_eq!(paired_bootstrap(&[1.0], &[0.0], 1_000, 1, 0.95).unwrap(), nothing(1.0, 1));
+    // Every resample of equal differences has the same mean, however many they are.
+    let equal = paired_bootstrap(&[1.0; 50], &[0.0; 50], 1_000, 1, 0.95).unwrap();
+    assert_eq!(equal, nothing(1.0, 50));
+    let strata = [vec![(1.0, 0.0); 20], vec![(0.5, 0.0); 20]];
+    let apart = pooled_paired_bootstrap(&strata, SeedTasks::Separate, 1_000, 1, 0.95).unwrap();
+    assert_eq!(apart, nothing(0.75, 40));
+
+    let (first, second) = in_turn(LEAST_DIFFERING_TASKS - 1);
+    let few = paired_bootstrap(&first, &second, 1_000, 1, 0.95).unwrap();
+    assert_eq!((few.differing, few.interval, few.p_value), (9, None, None));
+    let (first, second) = in_turn(LEAST_DIFFERING_TASKS);
+    let enough = paired_bootstrap(&first, &second, 1_000, 1, 0.95).unwrap();
+    assert!(
+        enough.differing == 10 && enough.interval.unwrap().contains(0.0) && enough.p_value.unwrap() > 0.5
+    );
+}
+
+#[test]
+fn a_rate_over_several_trials_a_task_is_as_sure_as_its_tasks() {
+    let rates: Vec<f64> = (0..40).map(|task| f64::from(task % 2)).collect();
+    let clustered = clustered_rate_interval(&rates, 10_000, 1, 0.95).unwrap();
+    assert_eq!(clustered, bootstrap_mean_interval(&rates, 10_000, 1, 0.95).unwrap());
+    // Where the bootstrap would collapse to a point, one trial a task is claimed and no more.
+    for (right, of) in [(12, 12), (0, 12), (31, 40), (1, 2)] {
+        let rates: Vec<f64> = (0..of).map(|task| f64::from(u8::from(task < right))).collect();
+        let found = clustered_rate_interval(&rates, 10_000, 1, 0.95).unwrap();
+        assert_eq!(found, wilson_interval(right, of, 0.95).unwrap(), "{right} of {of}");
+    }
+    let half = clustered_rate_interval(&[0.5; 30], 10_000, 1, 0.95).unwrap();
+    assert_eq!(half, wilson_interval(15, 30, 0.95).unwrap());
 }
 
 #[test]
 fn sums_that_cancel_on_paper_count_on_both_sides() {
-    // Three tenths forward and three back: a resample of three of each sums to a rounding error, not to zero.
-    let a = [0.1, 0.1, 0.1, 0.0, 0.0, 0.0];
-    let b = [0.0, 0.0, 0.0, 0.1, 0.1, 0.1];
+    // Six tenths forward and six back: a resample of six of each sums to a rounding error, not to zero.
+    let a = [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    let b = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1];
     let found = paired_bootstrap(&a, &b, 50_000, 1, 0.95).unwrap();
-    assert_eq!(found.p_value, 1.0);
+    assert_eq!(found.p_value, Some(1.0));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What the statistics refuse, and that they say what was expected and what was found.
 
 use drgym_eval::statistics::{
-    SeedTasks, StatisticsError, bootstrap_mean_interval, paired_bootstrap, pooled_paired_bootstrap,
-    standard_error, wilson_interval,
+    SeedTasks, StatisticsError, bootstrap_mean_interval, clustered_rate_interval, paired_bootstrap,
+    pooled_paired_bootstrap, standard_error, wilson_interval,
 };
 
 #[test]
@@ -55,6 +55,15 @@ fn an_interval_needs_a_resample_beyond_each_end() {
     assert!(refused(39, 0.95) && !refused(40, 0.95));
     assert!(refused(199, 0.99) && !refused(200, 0.99));
     assert!(refused(0, 0.5));
+}
+
+#[test]
+fn a_rate_lies_between_zero_and_one() {
+    let error = clustered_rate_interval(&[0.5, 1.5], 1_000, 1, 0.95).unwrap_err();
+    assert_eq!(error.to_string(), "rate 1 is 1.5: expected a number from 0 to 1");
+    assert!(clustered_rate_interval(&[-0.1], 1_000, 1, 0.95).is_err());
+    assert!(clustered_rate_interval(&[f64::NAN], 1_000, 1, 0.95).is_err());
+    assert!(clustered_rate_interval(&[], 1_000, 1, 0.95).is_err());
 }
 
 #[test]

@@ -61,14 +61,22 @@ impl ModelConfig {
     /// Every problem, each with the field it is in, prefixed by `path` (for instance `judge.model.`).
     pub fn problems(&self, path: &str) -> Vec<String> {
         let mut problems = Vec::new();
+        // Neither value is repeated: keys are pasted into the wrong place, and passwords written into addresses.
         match Url::parse(&self.base_url) {
-            Err(error) => problems.push(format!("{path}base_url: {:?} is not a URL: {error}", self.base_url)),
+            Err(error) => problems.push(format!(
+                "{path}base_url: expected an address such as https://api.openai.com/v1, found something else ({error})"
+            )),
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-                problems.push(format!("{path}base_url: expected http or https, found {:?}", url.scheme()));
+                problems.push(format!("{path}base_url: expected http or https, found another scheme"));
             }
-            Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
+            Ok(url)
+                if !url.username().is_empty()
+                    || url.password().is_some()
+                    || url.query().is_some()
+                    || url.fragment().is_some() =>
+            {
                 problems.push(format!(
-                    "{path}base_url: must hold neither credentials nor a query; keys come from api_key_env"
+                    "{path}base_url: must hold neither credentials nor a query nor a fragment; keys come from api_key_env"
                 ));
             }
             Ok(_) => {}
@@ -77,11 +85,12 @@ impl ModelConfig {
             problems.push(format!("{path}model: is empty"));
         }
         if let Some(variable) = &self.api_key_env
-            && (variable.is_empty() || !variable.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+            && !is_variable_name(variable)
         {
-            // The value is not repeated: it may be a key, pasted into the wrong place.
-            problems
-                .push(format!("{path}api_key_env: expected the name of an environment variable, not a key"));
+            problems.push(format!(
+                "{path}api_key_env: expected the name of an environment variable (capital letters, digits and \
+                 underscores, a letter first), found something else, perhaps a key"
+            ));
         }
         if self.timeout_seconds == 0 {
             problems.push(format!("{path}timeout_seconds: must be at least 1"));
@@ -94,6 +103,12 @@ impl ModelConfig {
         }
         problems
     }
+}
+
+/// Names that a key can hardly be taken for: `[A-Z][A-Z0-9_]*`.
+fn is_variable_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
 /// How long to wait before trying again: `first`, doubled each time, at most `longest`, times a factor from 0.5 to 1.
@@ -150,6 +165,8 @@ enum Attempt {
 impl OpenAiClient {
     /// Reads the key from the environment and sets the client up; sends nothing.
     pub fn new(config: &ModelConfig) -> Result<Self, ChatError> {
+        // First of all: the errors below name the variable, which must not be a key.
+        check(config)?;
         let key = match &config.api_key_env {
             None => None,
             Some(variable) => {
@@ -168,9 +185,7 @@ impl OpenAiClient {
         // An error only says that another part of the program has installed a provider already, which will do.
         CRYPTOGRAPHY.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let setup = |reason: String| ChatError::Setup { server: server_name(config), reason };
-        if let Some(problem) = config.problems("").first() {
-            return Err(setup(problem.clone()));
-        }
+        check(config)?;
         let endpoint = format!("{}/chat/completions", config.base_url.trim_end_matches('/'));
         let endpoint = Url::parse(&endpoint).map_err(|error| setup(error.to_string()))?;
         let authorization = match &key {
@@ -373,10 +388,19 @@ impl ChatClient for OpenAiClient {
     }
 }
 
+/// Refuses a configuration that has a problem; the error names the first one.
+fn check(config: &ModelConfig) -> Result<(), ChatError> {
+    match config.problems("").into_iter().next() {
+        None => Ok(()),
+        Some(reason) => Err(ChatError::Setup { server: server_name(config), reason }),
+    }
+}
+
 fn server_name(config: &ModelConfig) -> String {
-    // Only scheme, host and path: whatever else a mistaken address holds may be secret.
-    let address = Url::parse(&config.base_url).map_or_else(
-        |_| "an unreadable address".into(),
+    // Only scheme, host and path, and those only of a proper address: whatever else one holds may be secret.
+    let url = Url::parse(&config.base_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let address = url.map_or_else(
+        || "an unreadable address".into(),
         |url| format!("{}{}", url.origin().ascii_serialization(), url.path().trim_end_matches('/')),
     );
     format!("{} at {address}", config.model)

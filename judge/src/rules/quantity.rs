@@ -35,6 +35,7 @@ static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
 static POWER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:\s*[x×*]\s*10\s*\^\s*|[eE])(?P<exponent>[+-]?[0-9]{1,3})"));
 static BARE_POWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"^10\^(?P<exponent>[+-]?[0-9]{1,3})"));
+static SPACES: LazyLock<Regex> = LazyLock::new(|| pattern(r"[^\S\n]+"));
 static DECADE: LazyLock<Regex> = LazyLock::new(|| pattern(r"0'?s\b"));
 static SCALE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?i)^\s*(hundred|thousand|million|billion|trillion|mln|mn|bn|tn)s?\b"));
@@ -63,8 +64,7 @@ impl Quantity {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let unified = unify(text);
         // Line breaks separate: two numbers on two lines are never one number with a thousands separator.
-        let spaced: String =
-            unified.trim().chars().map(|c| if c.is_whitespace() && c != '\n' { ' ' } else { c }).collect();
+        let spaced = SPACES.replace_all(unified.trim(), " ");
         let mut rest =
             spaced.trim_matches(['"', '\'', '*', '`']).trim_end_matches(['.', '!', ',', ';']).trim();
         rest = &rest[APPROXIMATELY.find(rest).map_or(0, |found| found.end())..];

@@ -35,7 +35,7 @@ pub(super) struct Unit {
     pub(super) factor: Rational,
     /// Spellings in which case counts, since `mW` is not `MW`.
     symbols: &'static [&'static str],
-    /// Spellings in which case does not count.
+    /// Spellings in which case does not count: words, and symbols that mean nothing else in another case.
     words: &'static [&'static str],
 }
 
@@ -59,12 +59,12 @@ const ROWS: &[Row] = &[
     Row(Dimension::Length, 1852, 1, &["nmi"], &["nautical mile", "nautical miles", "nm mile"]),
     Row(Dimension::Area, 1, 1, &["m2", "m^2", "sq m"], &["square metre", "square metres", "square meter", "square meters", "sq m", "sq. m"]),
     Row(Dimension::Area, 1_000_000, 1, &["km2", "km^2"], &["square kilometre", "square kilometres", "square kilometer", "square kilometers", "sq km", "sq. km", "sqkm", "km2", "km^2"]),
-    Row(Dimension::Area, 10_000, 1, &["ha"], &["hectare", "hectares"]),
+    Row(Dimension::Area, 10_000, 1, &["ha"], &["hectare", "hectares", "ha"]),
     Row(Dimension::Area, 40_468_564_224, 10_000_000, &[], &["acre", "acres"]),
-    Row(Dimension::Area, 2_589_988_110_336, 1_000_000, &["mi2", "mi^2"], &["square mile", "square miles", "sq mi", "sq. mi"]),
-    Row(Dimension::Area, 9_290_304, 100_000_000, &["ft2", "ft^2"], &["square foot", "square feet", "sq ft", "sq. ft"]),
+    Row(Dimension::Area, 2_589_988_110_336, 1_000_000, &["mi2", "mi^2"], &["square mile", "square miles", "sq mi", "sq. mi", "mi2", "mi^2"]),
+    Row(Dimension::Area, 9_290_304, 100_000_000, &["ft2", "ft^2"], &["square foot", "square feet", "sq ft", "sq. ft", "ft2", "ft^2"]),
     Row(Dimension::Volume, 1, 1, &["m3", "m^3"], &["cubic metre", "cubic metres", "cubic meter", "cubic meters", "cu m", "cu. m"]),
-    Row(Dimension::Volume, 1_000_000_000, 1, &["km3", "km^3"], &["cubic kilometre", "cubic kilometres", "cubic kilometer", "cubic kilometers", "cu km", "cu. km"]),
+    Row(Dimension::Volume, 1_000_000_000, 1, &["km3", "km^3"], &["cubic kilometre", "cubic kilometres", "cubic kilometer", "cubic kilometers", "cu km", "cu. km", "km3", "km^3"]),
     Row(Dimension::Volume, 1, 1000, &["l", "L"], &["litre", "litres", "liter", "liters"]),
     Row(Dimension::Volume, 1, 1_000_000, &["ml", "mL"], &["millilitre", "millilitres", "milliliter", "milliliters"]),
     Row(Dimension::Mass, 1, 1, &["g"], &["gram", "grams", "gramme", "grammes"]),
@@ -85,18 +85,18 @@ const ROWS: &[Row] = &[
     Row(Dimension::Speed, 1000, 3600, &["km/h"], &["km/h", "kmh", "kph", "kilometres per hour", "kilometers per hour", "km per hour"]),
     Row(Dimension::Speed, 1_609_344, 3_600_000, &[], &["mph", "miles per hour"]),
     Row(Dimension::Speed, 1852, 3600, &["kn"], &["knot", "knots"]),
-    Row(Dimension::Power, 1, 1, &["W"], &["watt", "watts"]),
-    Row(Dimension::Power, 1000, 1, &["kW"], &["kilowatt", "kilowatts"]),
+    Row(Dimension::Power, 1, 1, &["W"], &["watt", "watts", "w"]),
+    Row(Dimension::Power, 1000, 1, &["kW"], &["kilowatt", "kilowatts", "kw"]),
     Row(Dimension::Power, 1_000_000, 1, &["MW"], &["megawatt", "megawatts"]),
-    Row(Dimension::Power, 1_000_000_000, 1, &["GW"], &["gigawatt", "gigawatts"]),
+    Row(Dimension::Power, 1_000_000_000, 1, &["GW"], &["gigawatt", "gigawatts", "gw"]),
     Row(Dimension::Energy, 1, 1, &["kWh"], &["kilowatt-hour", "kilowatt-hours", "kilowatt hours", "kwh"]),
     Row(Dimension::Energy, 1000, 1, &["MWh"], &["megawatt-hour", "megawatt-hours", "megawatt hours"]),
-    Row(Dimension::Energy, 1_000_000, 1, &["GWh"], &["gigawatt-hour", "gigawatt-hours", "gigawatt hours"]),
-    Row(Dimension::Energy, 1_000_000_000, 1, &["TWh"], &["terawatt-hour", "terawatt-hours", "terawatt hours"]),
-    Row(Dimension::Frequency, 1, 1, &["Hz"], &["hertz"]),
-    Row(Dimension::Frequency, 1000, 1, &["kHz"], &["kilohertz"]),
+    Row(Dimension::Energy, 1_000_000, 1, &["GWh"], &["gigawatt-hour", "gigawatt-hours", "gigawatt hours", "gwh"]),
+    Row(Dimension::Energy, 1_000_000_000, 1, &["TWh"], &["terawatt-hour", "terawatt-hours", "terawatt hours", "twh"]),
+    Row(Dimension::Frequency, 1, 1, &["Hz"], &["hertz", "hz"]),
+    Row(Dimension::Frequency, 1000, 1, &["kHz"], &["kilohertz", "khz"]),
     Row(Dimension::Frequency, 1_000_000, 1, &["MHz"], &["megahertz"]),
-    Row(Dimension::Frequency, 1_000_000_000, 1, &["GHz"], &["gigahertz"]),
+    Row(Dimension::Frequency, 1_000_000_000, 1, &["GHz"], &["gigahertz", "ghz"]),
     Row(Dimension::Celsius, 1, 1, &["°C", "° C"], &["degrees celsius", "degree celsius", "celsius", "°c", "degrees c"]),
     Row(Dimension::Fahrenheit, 1, 1, &["°F", "° F"], &["degrees fahrenheit", "degree fahrenheit", "fahrenheit", "°f", "degrees f"]),
     Row(Dimension::Kelvin, 1, 1, &["K"], &["kelvin", "kelvins"]),
@@ -154,16 +154,69 @@ pub(super) fn leading_currency(text: &str) -> Option<(&'static Unit, &str)> {
 }
 
 impl Unit {
-    /// Whether a question speaks of this unit in any spelling. Single letters do not count as words.
+    /// Whether a question asks for this unit, in any spelling.
+    ///
+    /// The longest spelling counts, so that `square kilometers` names no kilometres and `A$` no US dollars; and a unit
+    /// that is only part of a measure which the table does not know (`people per square kilometer`, `kilometers per
+    /// second`) is not named. Money is: `dollars per hour` asks for dollars. Single letters do not count as words.
     pub(super) fn is_named_in(&self, question: &str) -> bool {
-        let padded = format!(" {} ", normalize(question));
-        self.symbols.iter().chain(self.words).any(|spelling| {
-            let word = normalize(spelling);
-            let long_enough = word.chars().count() > 1;
-            (long_enough && padded.contains(&format!(" {word} ")))
-                || (!spelling.chars().any(char::is_alphanumeric) && question.contains(spelling))
-        })
+        self.is_written_in(question)
+            || self.symbols.iter().any(|sign| is_sign(sign) && stands_alone(sign, question))
     }
+
+    fn is_written_in(&self, question: &str) -> bool {
+        let normalized = normalize(question);
+        let words: Vec<&str> = normalized.split(' ').collect();
+        let mut at = 0;
+        while at < words.len() {
+            let here = SPELLINGS.iter().filter(|(spelling, _)| {
+                words.len() - at >= spelling.len()
+                    && words[at..].iter().zip(spelling).all(|(ours, theirs)| ours == theirs)
+            });
+            let Some((spelling, unit)) = here.max_by_key(|(spelling, _)| spelling.len()) else {
+                at += 1;
+                continue;
+            };
+            let end = at + spelling.len();
+            let part_before = at > 0 && ["per", "square", "cubic", "sq", "cu"].contains(&words[at - 1]);
+            let part_after = words.get(end) == Some(&"per") && !matches!(unit.dimension, Dimension::Money(_));
+            if std::ptr::eq(*unit, self) && !part_before && !part_after {
+                return true;
+            }
+            at = end;
+        }
+        false
+    }
+}
+
+/// Every spelling of more than one letter as the normalised words that a question would hold, with its unit.
+static SPELLINGS: LazyLock<Vec<(Vec<String>, &'static Unit)>> = LazyLock::new(|| {
+    let mut spellings = Vec::new();
+    for unit in UNITS.iter() {
+        for spelling in unit.symbols.iter().chain(unit.words) {
+            let normalized = normalize(spelling);
+            if normalized.chars().count() > 1 {
+                spellings.push((normalized.split(' ').map(str::to_owned).collect(), unit));
+            }
+        }
+    }
+    spellings
+});
+
+/// Whether a spelling is found as it stands, next to digits too: `%`, `$`, `°C`.
+fn is_sign(spelling: &str) -> bool {
+    spelling.contains(['%', '°', '$', '€', '£', '¥', '₹'])
+}
+
+/// Whether a sign occurs in a text where it is not part of another one, as `$` is of `A$` and `°` of `°C`.
+fn stands_alone(sign: &str, text: &str) -> bool {
+    let symbols = || UNITS.iter().flat_map(|unit| unit.symbols);
+    text.match_indices(sign).any(|(place, _)| {
+        let begins_a_longer_one = symbols().any(|symbol| {
+            symbol.len() > sign.len() && symbol.starts_with(sign) && text[place..].starts_with(symbol)
+        });
+        !begins_a_longer_one && !text[..place].ends_with(char::is_alphabetic)
+    })
 }
 
 fn starts_with_folded(text: &str, word: &str) -> bool {
@@ -210,5 +263,33 @@ mod tests {
         assert!(!metre.is_named_in("I'm asking: how high is it?"));
         let (share, _) = leading_unit("%").unwrap();
         assert!(share.is_named_in("What % of people?") && share.is_named_in("What percentage voted?"));
+    }
+
+    #[test]
+    fn a_unit_inside_a_longer_one_is_not_named() {
+        for (named, other, question) in [
+            ("sq km", "km", "How many square kilometers does the total area of Chad measure?"),
+            ("sq km", "km", "What total area in sq km does Chad have?"),
+            ("sq km", "km", "How large is the square-kilometre area?"),
+            ("km/h", "km", "How fast is it in km/h?"),
+            ("mph", "mi", "How many miles per hour?"),
+            ("nmi", "mi", "How many nautical miles is it?"),
+            ("m3", "m", "How many cubic metres of water?"),
+            ("kWh", "kW", "How many kilowatt hours?"),
+            ("A$", "$", "How much is it in A$?"),
+            ("A$", "$", "How many Australian dollars?"),
+            ("°C", "°", "How warm is it in °C?"),
+            ("US$", "A$", "How much is it in US$ today?"),
+            ("$", "€", "Is $5 enough?"),
+            ("$", "h", "How many dollars per hour?"),
+            ("%", "sq km", "What % of people per square kilometer?"),
+        ] {
+            assert!(leading_unit(named).unwrap().0.is_named_in(question), "{named}: {question}");
+            assert!(!leading_unit(other).unwrap().0.is_named_in(question), "{other}: {question}");
+        }
+        let (kilometre, _) = leading_unit("km").unwrap();
+        assert!(!kilometre.is_named_in("How many kilometers per second?"));
+        assert!(!kilometre.is_named_in("How many quadratic or cubic kilometers?"));
+        assert!(kilometre.is_named_in("How many km of the 100 square kilometers are road?"));
     }
 }

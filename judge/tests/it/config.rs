@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drgym_judge::{
     AnswerJudge, ChatClient, JudgeConfig, JudgeConfigError, JudgeKind, JudgeRequest, Ledger, ObservedClient,
-    build, build_with,
+    OpenAiClient, build, build_with,
 };
 
 use crate::fake_server::{FakeServer, say};
@@ -65,11 +65,49 @@ fn every_problem_is_reported_at_once_with_its_field() {
         (&*MODEL.replace("\"model\"\n", "\"rules\"\n"), "model"),
         (&*MODEL.replace("http://", "http://user:pass@"), "model.base_url"),
         (&*MODEL.replace("/v1", "/v1?key=1"), "model.base_url"),
+        (&*MODEL.replace("/v1", "/v1#x"), "model.base_url"),
         (&*MODEL.replace("http://127.0.0.1:1", "not a url"), "model.base_url"),
     ] {
         let problems = parse(text).validate();
         assert_eq!(problems.len(), 1, "{text}: {problems:?}");
         assert!(problems[0].starts_with(field), "{text}: {problems:?}");
+    }
+}
+
+#[test]
+fn what_may_be_a_secret_is_refused_and_never_repeated() {
+    let with = |field: &str| parse(&format!("{MODEL}{field}"));
+    for key in ["gsk_AbC123", "sk-s3cret", "s3cret", "_S3CRET", "3CRET", "KEY=S3CRET", "ÄPI_KEY", ""] {
+        let config = with(&format!("api_key_env = \"{key}\""));
+        let problems = config.validate();
+        assert_eq!(problems.len(), 1, "{key}: {problems:?}");
+        assert!(problems[0].starts_with("model.api_key_env"), "{problems:?}");
+        // The client checks again, since it can be made without a judge's configuration.
+        let client = OpenAiClient::new(&config.model.unwrap()).unwrap_err().to_string();
+        for text in [&problems[0], &client] {
+            assert!(key.is_empty() || !text.contains(key), "{text}");
+        }
+    }
+    for variable in ["K", "OPENAI_API_KEY", "KEY_2"] {
+        assert_eq!(with(&format!("api_key_env = \"{variable}\"")).validate(), Vec::<String>::new());
+    }
+    for address in [
+        "https://u:s3cret@host:99999/v1",
+        "https://s3cret@[::1/v1",
+        "s3cret@host",
+        "s3cret:u@host",
+        "u:s3cret@host",
+        "https://host/v1?key=s3cret",
+        "https://host/v1#s3cret",
+        "https://u:s3cret@host/v1",
+    ] {
+        let config = parse(&MODEL.replace("http://127.0.0.1:1/v1", address));
+        let problems = config.validate();
+        assert_eq!(problems.len(), 1, "{address}: {problems:?}");
+        let client = OpenAiClient::new(&config.model.unwrap()).unwrap_err().to_string();
+        for text in [&problems[0], &client] {
+            assert!(text.contains("base_url") && !text.contains("s3cret"), "{text}");
+        }
     }
 }
 

@@ -110,8 +110,11 @@ proptest! {
         prop_assert_eq!(verdict, judge("Which?", &[&reference], &spaced).correct);
         if same {
             prop_assert!(verdict);
-            prop_assert!(judge("Which?", &[&reference], &answer.to_uppercase()).correct);
-            prop_assert!(judge("Which?", &[&reference], &answer.to_lowercase()).correct);
+            // Behind a number case may count: 5 m is not 5 M.
+            if !reference.contains(|c: char| c.is_ascii_digit()) {
+                prop_assert!(judge("Which?", &[&reference], &answer.to_uppercase()).correct);
+                prop_assert!(judge("Which?", &[&reference], &answer.to_lowercase()).correct);
+            }
         }
     }
 

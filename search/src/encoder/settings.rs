@@ -137,21 +137,56 @@ impl Settings {
             let reason = format!("a longest sequence of {max_sequence} tokens is outside 4..={longest}");
             return Err(EncoderError::Malformed { path: dir.join("config.json"), reason });
         }
-        let prompts = dir.join("config_sentence_transformers.json");
-        let prompts: Value = if prompts.is_file() { read_json(&prompts)? } else { Value::Null };
-        let prompt = |given: &Option<String>, names: &[&str]| {
-            given.clone().unwrap_or_else(|| {
-                let told = names.iter().find_map(|name| prompts["prompts"][name].as_str());
-                told.unwrap_or_default().to_owned()
-            })
-        };
-        Ok(Self {
-            pooling,
-            query_prefix: prompt(&options.query_prefix, &["query"]),
-            passage_prefix: prompt(&options.passage_prefix, &["document", "passage"]),
-            max_sequence,
-        })
+        let (query_prefix, passage_prefix) = prefixes(dir, options)?;
+        Ok(Self { pooling, query_prefix, passage_prefix, max_sequence })
     }
+}
+
+/// What is put before queries and before documents: as given, else as the folder says, else nothing.
+fn prefixes(dir: &Path, options: &EncoderOptions) -> Result<(String, String), EncoderError> {
+    let prompts = dir.join("config_sentence_transformers.json");
+    let prompts: Value = if prompts.is_file() { read_json(&prompts)? } else { Value::Null };
+    let prompt = |given: &Option<String>, names: &[&str]| {
+        given.clone().unwrap_or_else(|| {
+            let told = names.iter().find_map(|name| prompts["prompts"][name].as_str());
+            told.unwrap_or_default().to_owned()
+        })
+    };
+    Ok((prompt(&options.query_prefix, &["query"]), prompt(&options.passage_prefix, &["document", "passage"])))
+}
+
+/// A word to whoever loads an E5 without its prefixes, or `None`.
+///
+/// The models of that family were trained with `query: ` and `passage: ` and rank worse without them, but not all
+/// folders say so. That it is one of them is only guessed from the name of the folder, so nothing is changed. A prefix
+/// that is given counts as meant, also an empty one.
+pub fn missing_prefixes(dir: &Path, options: &EncoderOptions) -> Result<Option<String>, EncoderError> {
+    let (query, passage) = prefixes(dir, options)?;
+    let lacks = (options.query_prefix.is_none() && query.is_empty())
+        || (options.passage_prefix.is_none() && passage.is_empty());
+    if !lacks || !is_named_e5(dir) {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "{} looks like an E5 model by its name, but its folder names no prefixes; such models are trained with the query \
+         prefix \"query: \" and the passage prefix \"passage: \"",
+        dir.display()
+    )))
+}
+
+/// Whether `e5` is a word of the folder's name, or of the model's where the folder is a snapshot in a Hugging Face cache
+/// (`models--OWNER--NAME/snapshots/REVISION`).
+fn is_named_e5(dir: &Path) -> bool {
+    let places = [Some(dir.to_owned()), dir.canonicalize().ok()];
+    places.into_iter().flatten().any(|place| {
+        let name = |place: &Path| place.file_name().map(|name| name.to_string_lossy().to_lowercase());
+        let own = name(&place);
+        let model = place.ancestors().nth(2).and_then(name).filter(|name| name.starts_with("models--"));
+        [own, model]
+            .into_iter()
+            .flatten()
+            .any(|name| name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "e5"))
+    })
 }
 
 fn read_pooling(dir: &Path) -> Result<Pooling, EncoderError> {
@@ -208,4 +243,40 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, EncoderError> {
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, EncoderError> {
     std::fs::read(path).map_err(|source| EncoderError::Read { path: PathBuf::from(path), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(root: &Path, name: &str, prompts: Option<&str>) -> PathBuf {
+        let dir = root.join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        if let Some(prompts) = prompts {
+            let text = format!("{{\"prompts\": {prompts}}}");
+            std::fs::write(dir.join("config_sentence_transformers.json"), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn an_e5_without_prefixes_is_told_of_and_nothing_else_is() {
+        let root = tempfile::tempdir().unwrap();
+        let told = |dir: &Path, options: &EncoderOptions| missing_prefixes(dir, options).unwrap().is_some();
+        let none = EncoderOptions::default();
+        for name in ["e5-small-v2", "multilingual-E5-base", "models--intfloat--e5-base/snapshots/abc"] {
+            assert!(told(&folder(root.path(), name, None), &none), "{name}");
+        }
+        for name in ["all-minilm-l6-v2", "ace5", "models--BAAI--bge-small/snapshots/abc"] {
+            assert!(!told(&folder(root.path(), name, None), &none), "{name}");
+        }
+        let bare = folder(root.path(), "bare-e5", Some("{}"));
+        let half = EncoderOptions { query_prefix: Some("query: ".to_owned()), ..none.clone() };
+        assert!(told(&bare, &none) && told(&bare, &half));
+        let meant = EncoderOptions { passage_prefix: Some(String::new()), ..half };
+        assert!(!told(&bare, &meant));
+        let full = folder(root.path(), "full-e5", Some(r#"{"query": "query: ", "passage": "passage: "}"#));
+        assert!(!told(&full, &none));
+        assert_eq!(prefixes(&full, &none).unwrap(), ("query: ".to_owned(), "passage: ".to_owned()));
+    }
 }

@@ -10,9 +10,9 @@ pub fn reciprocal_rank(grades: &[u32], k: usize) -> f64 {
     grades.iter().take(k).position(|&grade| grade > 0).map_or(0.0, |at| 1.0 / (at + 1) as f64)
 }
 
-/// Share of relevant hits among the first `min(k, hits)`.
+/// Relevant hits among the first `k`, divided by `k` (trec_eval's `P_k`): ranks that an engine leaves empty count as misses.
 pub fn precision(grades: &[u32], k: usize) -> f64 {
-    ratio(relevant(grades, k), grades.len().min(k))
+    ratio(relevant(grades, k), k)
 }
 
 /// Share of all `relevant_documents` that are among the first `k` hits.
@@ -84,8 +84,9 @@ mod tests {
         close(reciprocal_rank(&GRADES, 10), 0.5);
         close(reciprocal_rank(&GRADES, 1), 0.0);
         close(precision(&GRADES, 2), 0.5);
-        // Five hits only: the denominator is 5, not 10.
-        close(precision(&GRADES, 10), 0.4);
+        // Five hits only: the denominator is 10 all the same, else an engine would gain by returning less.
+        close(precision(&GRADES, 10), 0.2);
+        close(precision(&[1], 10), 0.1);
         close(recall(&GRADES, 3, 10), 2.0 / 3.0);
         close(recall(&GRADES, 3, 3), 1.0 / 3.0);
         close(average_precision(&GRADES, 3, 10), (1.0 / 2.0 + 2.0 / 4.0) / 3.0);

@@ -14,7 +14,7 @@ use super::folder::{
     VECTORS, info,
 };
 use super::manifest::{CorpusInfo, FORMAT_NAME, FORMAT_VERSION, FileInfo, IndexKind, Manifest};
-use crate::artefact::FolderInProgress;
+use crate::artefact::{FolderInProgress, holds_only};
 use crate::chunk::{Chunking, Piece, pieces};
 use crate::corpus::{self, CorpusFormat};
 use crate::document::Document;
@@ -103,10 +103,10 @@ pub fn build_with_encoder(
     // Something may have come there while the index was built.
     check_target(request)?;
     if request.overwrite {
-        folder.replace()?
+        folder.replace()?;
     } else {
-        folder.place()?
-    };
+        folder.place()?;
+    }
     Ok(BuildSummary { seconds: started.elapsed().as_secs_f64(), ..written })
 }
 
@@ -118,10 +118,13 @@ fn check_target(request: &BuildRequest) -> Result<(), IndexError> {
     if !request.overwrite {
         return Err(IndexError::Exists { path: path.clone() });
     }
+    let known = |name: &str| FILES.contains(&name) || [MANIFEST, MANIFEST_HASH, ENCODER_HINT].contains(&name);
     match info(path) {
-        // What cannot be recognised as an index is somebody else's and is spared.
-        Ok(_) | Err(IndexError::NewerVersion { .. }) => Ok(()),
-        Err(_) => Err(IndexError::NotOverwritten { path: path.clone() }),
+        // What cannot be recognised as an index is somebody else's and is spared, and so is what lies in an index.
+        Ok(_) if holds_only(path, known) => Ok(()),
+        // Its files are not known here.
+        Err(IndexError::NewerVersion { .. }) => Ok(()),
+        _ => Err(IndexError::NotOverwritten { path: path.clone() }),
     }
 }
 

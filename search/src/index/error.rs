@@ -81,8 +81,11 @@ pub enum IndexError {
         /// The place.
         path: PathBuf,
     },
-    /// Overwriting was allowed, but what is there is no index.
-    #[error("{path} exists and is not an index, so it is not overwritten", path = path.display())]
+    /// Overwriting was allowed, but what is there is no index, or holds files besides.
+    #[error(
+        "{path} exists and is not an index, or holds other files besides, so it is not overwritten",
+        path = path.display()
+    )]
     NotOverwritten {
         /// The place.
         path: PathBuf,

@@ -39,7 +39,8 @@ async fn scripted(responses: Vec<fn(&HeaderMap) -> Response>) -> (String, Arc<At
 }
 
 fn client(url: &str, retries: u32) -> DeepResearchGymBackend {
-    let options = ClientOptions { retries, backoff: Duration::from_millis(1), ..ClientOptions::new(url) };
+    let backoff = Duration::from_millis(1);
+    let options = ClientOptions { retries, busy_retries: retries, backoff, ..ClientOptions::new(url) };
     DeepResearchGymBackend::new(options).unwrap()
 }
 
@@ -106,6 +107,19 @@ async fn an_overloaded_server_is_asked_again_as_it_wishes() {
     assert!(!error.is_about_request());
     assert_eq!(count.load(Ordering::SeqCst), 2);
 
+    // A broken server and a busy one have counts of their own.
+    let (url, count) = scripted(vec![
+        |_| (StatusCode::TOO_MANY_REQUESTS, "").into_response(),
+        |_| (StatusCode::TOO_MANY_REQUESTS, "").into_response(),
+        |_| StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    ])
+    .await;
+    let backoff = Duration::from_millis(1);
+    let options = ClientOptions { retries: 1, busy_retries: 2, backoff, ..ClientOptions::new(&url) };
+    let error = DeepResearchGymBackend::new(options).unwrap().search("x", 1).await.unwrap_err();
+    assert!(error.to_string().contains("HTTP 500") && error.to_string().contains("4 attempts"), "{error}");
+    assert_eq!(count.load(Ordering::SeqCst), 4);
+
     // A wait beyond all patience fails at once.
     let (url, count) =
         scripted(vec![|_| (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3600")], "").into_response()])
@@ -139,7 +153,13 @@ async fn refusals_and_nonsense_are_told_apart() {
         errors.push(client.fetch(&page).await.unwrap_err());
     }
     assert!(matches!(errors[0], SearchError::Unauthorized { status: 401, .. }), "{}", errors[0]);
-    assert!(matches!(&errors[1], SearchError::BadRequest(reason) if reason == "bad k"), "{}", errors[1]);
+    // A server that refuses everything must not count as the fault of whoever asks.
+    assert!(
+        matches!(&errors[1], SearchError::Refused { status: 400, reason, .. } if reason == "bad k"),
+        "{}",
+        errors[1]
+    );
+    assert!(!errors[1].is_about_request());
     for error in &errors[2..6] {
         assert!(matches!(error, SearchError::Protocol { .. }), "{error}");
     }
@@ -172,6 +192,76 @@ async fn a_key_is_sent_and_never_shown() {
     let keyless =
         DeepResearchGymBackend::new(ClientOptions { retries: 0, ..ClientOptions::new(&url) }).unwrap();
     assert!(matches!(keyless.search("x", 1).await, Err(SearchError::Unauthorized { .. })));
+}
+
+/// Servers repeat what they are sent, and what they say ends in logs and traces.
+#[tokio::test]
+async fn a_key_that_the_server_repeats_is_not_passed_on() {
+    fn told(headers: &HeaderMap) -> String {
+        headers["x-api-key"].to_str().unwrap().to_owned()
+    }
+    let (url, count) = scripted(vec![
+        |headers| refusal(StatusCode::BAD_REQUEST, &told(headers)),
+        |headers| refusal(StatusCode::UNPROCESSABLE_ENTITY, &told(headers)),
+        |headers| refusal(StatusCode::NOT_FOUND, &told(headers)),
+        |headers| refusal(StatusCode::INTERNAL_SERVER_ERROR, &told(headers)),
+        |headers| (StatusCode::BAD_REQUEST, told(headers)).into_response(),
+        |headers| ok(&json!({"results": told(headers), "distances": null, "outlinks": null})),
+        |headers| {
+            let document = STANDARD.encode(json!(told(headers)).to_string());
+            ok(&json!({"results": [document], "distances": null, "outlinks": null}))
+        },
+        |headers| ([("x-drgym-index", told(headers))], one_hit()).into_response(),
+    ])
+    .await;
+    let options =
+        ClientOptions { api_key_variable: Some("PATH".to_owned()), retries: 0, ..ClientOptions::new(&url) };
+    let client = DeepResearchGymBackend::new(options).unwrap();
+    let key = std::env::var("PATH").unwrap();
+    for _ in 0..8 {
+        let error = client.search("x", 1).await.unwrap_err();
+        assert!(!error.is_about_request(), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("***") && !error.contains(key.trim()), "{error}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 8);
+}
+
+fn refusal(status: StatusCode, key: &str) -> Response {
+    (status, axum::Json(json!({"detail": format!("bad key {key}")}))).into_response()
+}
+
+#[tokio::test]
+async fn a_redirection_is_not_followed_with_the_key() {
+    let followed = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&followed);
+    let elsewhere = move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { one_hit() }
+    };
+    let away = || async { (StatusCode::FOUND, [("location", "/elsewhere")]) };
+    let router = Router::new().route("/search", get(away)).route("/elsewhere", get(elsewhere));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let error = client(&url, 3).search("x", 1).await.unwrap_err();
+    assert!(matches!(error, SearchError::Protocol { .. }), "{error}");
+    assert!(error.to_string().contains("HTTP 302: a redirection"), "{error}");
+    assert_eq!(followed.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn pages_are_fetched_where_the_options_say() {
+    let (search_url, searches) = scripted(vec![|_| one_hit()]).await;
+    let (fetch_url, fetches) = scripted(vec![|_| {
+        ok(&json!({"clean_text": STANDARD.encode(r#"{"text": "whole", "id": "i", "url": "u"}"#)}))
+    }])
+    .await;
+    let options = ClientOptions { fetch_base_url: Some(fetch_url), ..ClientOptions::new(&search_url) };
+    let client = DeepResearchGymBackend::new(options).unwrap();
+    assert_eq!(client.search("x", 1).await.unwrap().hits.len(), 1);
+    assert_eq!(client.fetch(&PageRequest::Url("u".to_owned())).await.unwrap().text, "whole");
+    assert_eq!((searches.load(Ordering::SeqCst), fetches.load(Ordering::SeqCst)), (1, 1));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! `/search` and `/fetch` through a real socket, with the real client and with plain HTTP.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn server() -> (tempfile::TempDir, LocalBackend, ServerHandle) {
 }
 
 fn client(url: &str) -> DeepResearchGymBackend {
-    let options = ClientOptions { retries: 0, ..ClientOptions::new(url) };
+    let options = ClientOptions { retries: 0, busy_retries: 0, ..ClientOptions::new(url) };
     DeepResearchGymBackend::new(options).unwrap()
 }
 
@@ -191,30 +192,120 @@ impl Encoder for Gated {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_busy_server_refuses_at_once_and_stays_healthy() {
+/// A server of one index at a time with an encoder of the test's own.
+async fn server_with(encoder: Arc<dyn Encoder>, concurrency: usize, timeout: Duration) -> Busy {
     let dir = tempfile::tempdir().unwrap();
     let (_, out) = build(dir.path(), CORPUS).unwrap();
+    let backend = LocalBackend::new(FlatIndex::open(&out).unwrap(), encoder).unwrap();
+    let indexes = vec![("main".to_owned(), backend)];
+    let server = serve(ServeOptions { concurrency, timeout, ..options(indexes) }).await.unwrap();
+    Busy { _dir: dir, server }
+}
+
+/// A server and the folder of its index, which must outlive it.
+struct Busy {
+    _dir: tempfile::TempDir,
+    server: ServerHandle,
+}
+
+/// Both sides of the barrier must be on threads that may block.
+async fn pass(gate: &Arc<Barrier>) {
+    let gate = Arc::clone(gate);
+    tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_lets_wait_and_then_answers() {
     let gate = Arc::new(Barrier::new(2));
-    let encoder = Gated(WordEncoder::new("w1"), Arc::clone(&gate));
-    let backend = LocalBackend::new(FlatIndex::open(&out).unwrap(), Arc::new(encoder)).unwrap();
-    let server =
-        serve(ServeOptions { concurrency: 1, ..options(vec![("main".to_owned(), backend)]) }).await.unwrap();
-    let url = server.url();
+    let encoder = Arc::new(Gated(WordEncoder::new("w1"), Arc::clone(&gate)));
+    let busy = server_with(encoder, 1, Duration::from_secs(30)).await;
+    let url = busy.server.url();
+    let ask = |path: &'static str| {
+        let url = url.clone();
+        tokio::spawn(async move { get(&format!("{url}{path}")).await })
+    };
+    let first = ask("/search?query=lake");
+    pass(&gate).await;
+    // Found in no cache and in need of no encoder: only the queue keeps it waiting.
+    let second = ask("/fetch?doc_id=b");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!second.is_finished());
+    assert_eq!(get(&format!("{url}/health")).await.0, 200, "health waits for nothing");
+    pass(&gate).await;
+    assert_eq!((first.await.unwrap().0, second.await.unwrap().0), (200, 200));
+}
+
+/// Work that nobody waits for any more still counts: the limit bounds what is computed, not who is waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_counts_until_it_ends_and_a_turn_that_does_not_come_is_told() {
+    let gate = Arc::new(Barrier::new(2));
+    let encoder = Arc::new(Gated(WordEncoder::new("w1"), Arc::clone(&gate)));
+    let busy = server_with(encoder, 1, Duration::from_secs(1)).await;
+    let url = busy.server.url();
     let first = tokio::spawn({
         let url = url.clone();
-        async move { client(&url).search("lake", 1).await }
+        async move { get(&format!("{url}/search?query=lake")).await.0 }
     });
-    let wait = |gate: &Arc<Barrier>| {
-        let gate = Arc::clone(gate);
-        tokio::task::spawn_blocking(move || gate.wait())
-    };
-    wait(&gate).await.unwrap();
-    let (status, header, _) = get(&format!("{url}/search?query=lake")).await;
-    assert_eq!((status, header.is_some()), (429, true));
-    assert_eq!(get(&format!("{url}/health")).await.0, 200);
-    wait(&gate).await.unwrap();
-    assert_eq!(first.await.unwrap().unwrap().hits.len(), 1);
+    pass(&gate).await;
+    assert_eq!(first.await.unwrap(), 504, "its turn came, its answer did not");
+    let late = reqwest::get(format!("{url}/fetch?doc_id=b")).await.unwrap();
+    assert_eq!((late.status().as_u16(), late.headers()["retry-after"].to_str().unwrap()), (429, "1"));
+    assert!(late.headers().contains_key("x-drgym-index"));
+    pass(&gate).await;
+    assert_eq!(get(&format!("{url}/fetch?doc_id=b")).await.0, 200);
+}
+
+/// Counts how many queries are encoded at the same time.
+struct Counted {
+    words: WordEncoder,
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Encoder for Counted {
+    fn identity(&self) -> &EncoderIdentity {
+        self.words.identity()
+    }
+
+    fn encode_query(&self, query: &str) -> Result<Vec<f32>, EncoderError> {
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(5));
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        self.words.encode_query(query)
+    }
+
+    fn encode_documents(&self, texts: &[&str]) -> Result<Vec<f32>, EncoderError> {
+        self.words.encode_documents(texts)
+    }
+
+    fn token_ranges(&self, text: &str) -> Result<Vec<Range<usize>>, EncoderError> {
+        self.words.token_ranges(text)
+    }
+}
+
+/// A round of a rollout searches with all its episodes together; none may fail for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_searches_at_once_wait_their_turn_and_all_succeed() {
+    let counted = Arc::new(Counted {
+        words: WordEncoder::new("w1"),
+        now: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+    });
+    let busy = server_with(Arc::clone(&counted) as Arc<dyn Encoder>, 2, Duration::from_secs(30)).await;
+    // No attempt after the first, for any reason.
+    let options = ClientOptions { retries: 0, busy_retries: 0, ..ClientOptions::new(busy.server.url()) };
+    let remote = Arc::new(DeepResearchGymBackend::new(options).unwrap());
+    let searches: Vec<_> = (0..64)
+        .map(|number| {
+            let remote = Arc::clone(&remote);
+            // Each its own, so that no cache answers.
+            tokio::spawn(async move { remote.search(&format!("lake number {number}"), 3).await })
+        })
+        .collect();
+    for search in searches {
+        assert_eq!(search.await.unwrap().unwrap().hits.len(), 3);
+    }
+    assert_eq!(counted.most.load(Ordering::SeqCst), 2, "two at a time, no more and no fewer");
 }
 
 #[tokio::test]

@@ -27,9 +27,10 @@ pub struct GuardConfig {
     /// Stop when the mean divergence from the reference (or, without one, from the policy that drew the tokens)
     /// in nats a token exceeds this; 0 is no limit.
     pub max_kl: f64,
-    /// Stop when the mean entropy in nats a token falls below this; 0 is no limit.
+    /// Stop when the surprisal of the tokens drawn, an estimate of the policy's entropy in nats a token, falls below
+    /// this; 0 is no limit.
     pub min_entropy: f64,
-    /// Stop when the mean entropy in nats a token rises above this; 0 is no limit.
+    /// Stop when it rises above this; 0 is no limit.
     pub max_entropy: f64,
     /// Stop when more than this share of a step's episodes have no reward because a judge, a search or the policy
     /// failed.
@@ -258,6 +259,16 @@ impl GrpoConfig {
         ] {
             problems.require(value.is_finite() && value >= 0.0, path, "must not be negative", value);
         }
+        let diverges = self.kl_coefficient > 0.0
+            || self.updates_per_step() > 1
+            || self.old_logprobs == OldLogprobs::Sampler;
+        problems.require(
+            self.guard.max_kl == 0.0 || diverges,
+            "guard.max_kl",
+            "needs kl_coefficient above 0 or several updates a step: before a single update the policy is the one that \
+             drew the tokens",
+            self.guard.max_kl,
+        );
         problems.require(
             (0.0..=1.0).contains(&self.guard.max_failed_fraction),
             "guard.max_failed_fraction",

@@ -32,6 +32,14 @@ pub struct ModelOptions {
     /// Threads of libtorch on the CPU; 0 takes all cores.
     #[serde(default)]
     pub threads: usize,
+    /// Most memory for the keys and values of the sampler, in GiB. Episodes that do not fit together are drawn in parts.
+    #[serde(default = "default_cache")]
+    pub cache_gib: f64,
+}
+
+/// Default of [`ModelOptions::cache_gib`].
+pub fn default_cache() -> f64 {
+    4.0
 }
 
 fn default_device() -> String {
@@ -119,6 +127,11 @@ impl Default for LoraOptions {
 }
 
 impl ModelOptions {
+    /// [`cache_gib`](Self::cache_gib) in bytes.
+    pub fn cache_bytes(&self) -> usize {
+        (self.cache_gib * f64::from(1_u32 << 30)) as usize
+    }
+
     pub(super) fn check(&self, problems: &mut Problems) {
         problems.require(
             !self.path.as_os_str().is_empty(),
@@ -129,6 +142,12 @@ impl ModelOptions {
         let known = self.device == "cpu"
             || self.device == "cuda"
             || self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
+        problems.require(
+            self.cache_gib.is_finite() && self.cache_gib > 0.0,
+            "model.cache_gib",
+            "must be above 0",
+            self.cache_gib,
+        );
         problems.require(known, "model.device", "must be cpu, cuda or cuda:N", &self.device);
         if self.trainable == TrainablePart::Lora {
             problems.require(self.lora.rank > 0, "model.lora.rank", "must be at least 1", self.lora.rank);

@@ -1,12 +1,12 @@
 //! The policy that a run's episodes are drawn from, while its weights change between steps.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use drgym_env::Policy;
 
+use crate::config::ModelOptions;
 use crate::error::TrainError;
 use crate::model::{ModelFolder, ModelHandle};
 use crate::sampler::LocalPolicy;
@@ -17,16 +17,21 @@ pub trait LearningPolicy: Policy {
     /// Called when no session is open and the weights are those after `version` steps: whatever was computed with
     /// others is forgotten, and [`Policy::info`] gives the version from now on.
     async fn weights_changed(&self, version: u64) -> Result<(), TrainError>;
+
+    /// Called when no session is open and an update follows: memory that only sampling needs is given back.
+    async fn rollout_ended(&self) -> Result<(), TrainError> {
+        Ok(())
+    }
 }
 
 /// Makes the policy, once the model has its thread.
 pub type PolicyMaker = Box<dyn FnOnce(&ModelHandle) -> Result<Arc<dyn LearningPolicy>, TrainError> + Send>;
 
-/// The sampler of this crate, with tokenizer and end tokens of a model's folder.
-pub fn local_policy(folder: PathBuf) -> PolicyMaker {
+/// The sampler of this crate, with tokenizer and end tokens of the model's folder.
+pub fn local_policy(model: ModelOptions) -> PolicyMaker {
     Box::new(move |handle| {
-        let folder = ModelFolder::open(&folder)?;
-        Ok(Arc::new(LocalPolicy::for_folder(handle.clone(), &folder)?))
+        let folder = ModelFolder::open(&model.path)?;
+        Ok(Arc::new(LocalPolicy::for_folder(handle.clone(), &folder, model.cache_bytes())?))
     })
 }
 
@@ -37,5 +42,9 @@ impl LearningPolicy for LocalPolicy {
         self.invalidate()?;
         self.set_version(version);
         Ok(())
+    }
+
+    async fn rollout_ended(&self) -> Result<(), TrainError> {
+        Ok(self.release_memory()?)
     }
 }

@@ -150,7 +150,9 @@ pub async fn run(run: GrpoRun<'_>) -> Result<GrpoReport, TrainError> {
     let folder = RunFolder::open(&run.out, run.resume, fresh, &run.resolved_config_toml)?;
     let mut session = Session::start(run, folder)?;
     let ending = session.train().await?;
-    session.checkpoint().await?;
+    // What crossed a limit is written down, but takes no earlier, healthier checkpoint away.
+    let keep_all = !matches!(ending, Ending::Finished | Ending::Cancelled);
+    session.checkpoint(keep_all).await?;
     session.report(ending)
 }
 
@@ -251,26 +253,25 @@ impl<'a> Session<'a> {
                 (self.run.progress)(&GrpoProgress { step: 0, steps, metrics });
             }
         }
+        if self.folder.state.unreported.is_some()
+            && let Some(ending) = self.finish_step().await?
+        {
+            return Ok(ending);
+        }
         while self.folder.state.step < steps {
-            if self.run.cancel.load(Ordering::Relaxed) {
+            if self.run.cancel.load(Ordering::Relaxed) || !self.step().await? {
                 return Ok(Ending::Cancelled);
             }
-            let Some(metrics) = self.step().await? else { return Ok(Ending::Cancelled) };
-            if let Some(ending) = self.crossed_limit(&metrics.update) {
+            if let Some(ending) = self.finish_step().await? {
                 return Ok(ending);
-            }
-            let state = &self.folder.state;
-            let every = self.run.config.checkpoint.every;
-            let due = every > 0 && state.step.is_multiple_of(every);
-            if due || state.best.is_some_and(|best| best.step == state.step) {
-                self.checkpoint().await?;
             }
         }
         Ok(Ending::Finished)
     }
 
-    /// One step; `None` when the rollout was interrupted, which leaves everything as it was.
-    async fn step(&mut self) -> Result<Option<GrpoMetrics>, TrainError> {
+    /// Episodes and updates of one step, whose metrics are left in the state; `false` when the rollout was
+    /// interrupted, which leaves everything as it was.
+    async fn step(&mut self) -> Result<bool, TrainError> {
         let index = self.folder.state.step;
         let step = index + 1;
         let tasks: Vec<Arc<Task>> =
@@ -280,7 +281,7 @@ impl<'a> Session<'a> {
         let started = Instant::now();
         let (samples, temperature) = (self.run.config.group_size, self.run.config.temperature);
         let Some(traces) = self.roll_out(tasks.clone(), samples, temperature, step, "train").await? else {
-            return Ok(None);
+            return Ok(false);
         };
         metrics.timings.rollout_seconds = started.elapsed().as_secs_f64();
         let total: usize = traces.iter().flat_map(|trace| &trace.segments).map(Segment::len).sum();
@@ -294,6 +295,7 @@ impl<'a> Session<'a> {
         metrics.groups = groups;
 
         let started = Instant::now();
+        self.policy.rollout_ended().await?;
         let update = self.learn(episodes, index).await?;
         metrics.timings.train_seconds = started.elapsed().as_secs_f64();
         metrics.timings.train_tokens_per_second = update.read_tokens as f64 / metrics.timings.train_seconds;
@@ -302,35 +304,61 @@ impl<'a> Session<'a> {
         self.folder.state.data_position += tasks.len() as u64;
         self.folder.state.skipped_in_row = update.skipped_in_row;
         self.policy.weights_changed(self.folder.state.step).await?;
-
-        let every = self.run.config.evaluation.every;
-        if every > 0 && (step.is_multiple_of(every) || step == self.run.config.steps) {
-            let started = Instant::now();
-            // An interrupted evaluation is left out; the step itself is done.
-            metrics.dev = self.evaluate(step).await?.flatten();
-            metrics.timings.evaluation_seconds = started.elapsed().as_secs_f64();
-            self.note_best(step, metrics.dev.as_ref().and_then(|dev| dev.accuracy));
-        }
-        metrics.timings.checkpoint_seconds = self.checkpoint_seconds;
-        metrics.timings.peak_memory_bytes = peak_memory_bytes();
-        self.folder.metrics.append(step, &metrics)?;
         for trace in traces.iter().take(self.run.config.shown_episodes) {
             let tag = format!("episode/{}", trace.episode.sample);
             self.folder.metrics.text(step, &tag, &trace_text::markdown(trace))?;
         }
-        let steps = self.run.config.steps;
+        metrics.timings.checkpoint_seconds = std::mem::take(&mut self.checkpoint_seconds);
+        self.folder.state.unreported = Some(metrics);
+        Ok(true)
+    }
+
+    /// Evaluates after a step where that is due, reports the step and writes the checkpoint where that is due. The
+    /// ending, if the run ends here; an evaluation that was interrupted is made when the run is resumed.
+    async fn finish_step(&mut self) -> Result<Option<Ending>, TrainError> {
+        let (step, steps) = (self.folder.state.step, self.run.config.steps);
+        let every = self.run.config.evaluation.every;
+        let mut dev = None;
+        let started = Instant::now();
+        if every > 0 && (step.is_multiple_of(every) || step == steps) {
+            dev = match self.evaluate(step).await? {
+                Some(dev) => dev,
+                None => return Ok(Some(Ending::Cancelled)),
+            };
+        }
+        let Some(mut metrics) = self.folder.state.unreported.take() else {
+            unreachable!("a step leaves its metrics")
+        };
+        if dev.is_some() {
+            metrics.timings.evaluation_seconds = started.elapsed().as_secs_f64();
+            self.note_best(step, dev.as_ref().and_then(|dev| dev.accuracy));
+        }
+        metrics.dev = dev;
+        metrics.timings.peak_memory_bytes = peak_memory_bytes();
+        self.folder.metrics.append(step, &metrics)?;
         (self.run.progress)(&GrpoProgress { step, steps, metrics: metrics.clone() });
-        if update.skipped_in_row >= self.run.config.guard.max_skipped_in_row {
-            self.checkpoint().await?;
+
+        let in_row = self.folder.state.skipped_in_row;
+        if in_row >= self.run.config.guard.max_skipped_in_row {
+            self.checkpoint(true).await?;
             let last = metrics.update.skipped.pop();
             return Err(TrainError::NotFinite {
                 step,
-                in_row: update.skipped_in_row,
+                in_row,
                 reason: last.as_ref().map(|skipped| skipped.reason.clone()).unwrap_or_default(),
                 samples: last.map(|skipped| skipped.samples.join(", ")).unwrap_or_default(),
             });
         }
-        Ok(Some(metrics))
+        if let Some(ending) = self.crossed_limit(&metrics) {
+            return Ok(Some(ending));
+        }
+        let state = &self.folder.state;
+        let every = self.run.config.checkpoint.every;
+        let due = every > 0 && state.step.is_multiple_of(every);
+        if due || state.best.is_some_and(|best| best.step == state.step) {
+            self.checkpoint(false).await?;
+        }
+        Ok(None)
     }
 
     /// Scored traces for `tasks`, in order; `None` when interrupted.
@@ -366,8 +394,13 @@ impl<'a> Session<'a> {
         if self.run.dev.is_empty() {
             return Ok(Some(None));
         }
-        let traces = self.roll_out(self.run.dev.clone(), 1, 0.0, step, "dev").await?;
-        Ok(traces.map(|traces| Some(EpisodeMetrics::of(&traces))))
+        let Some(traces) = self.roll_out(self.run.dev.clone(), 1, 0.0, step, "dev").await? else {
+            return Ok(None);
+        };
+        let metrics = EpisodeMetrics::of(&traces);
+        // A figure over the few episodes that an outage spared must not choose a checkpoint.
+        self.check_failures(step, &traces, &metrics).await?;
+        Ok(Some(Some(metrics)))
     }
 
     fn note_best(&mut self, step: u64, accuracy: Option<f64>) {
@@ -391,7 +424,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if self.folder.state.step > 0 {
-            self.checkpoint().await?;
+            self.checkpoint(false).await?;
         }
         let causes: Vec<String> = metrics
             .dropped_by
@@ -450,13 +483,14 @@ impl<'a> Session<'a> {
         self.handle.run(work).await?
     }
 
-    fn crossed_limit(&self, update: &UpdateMetrics) -> Option<Ending> {
-        let guard = &self.run.config.guard;
+    fn crossed_limit(&self, metrics: &GrpoMetrics) -> Option<Ending> {
+        let (guard, update) = (&self.run.config.guard, &metrics.update);
         let kl = update.kl.or(update.ratio.as_ref().map(|ratio| ratio.kl_to_old));
         if let Some(kl) = kl.filter(|&kl| guard.max_kl > 0.0 && kl > guard.max_kl) {
             return Some(Ending::KlLimit { kl, limit: guard.max_kl });
         }
-        let entropy = update.entropy?;
+        // Over all tokens drawn: a policy that has collapsed has no informative groups, and so no updates to measure.
+        let entropy = metrics.train.surprisal?;
         if guard.min_entropy > 0.0 && entropy < guard.min_entropy {
             return Some(Ending::EntropyLimit { entropy, limit: guard.min_entropy });
         }
@@ -466,10 +500,12 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Writes the checkpoint of the present state, unless there is one, on the thread that owns the tensors.
-    async fn checkpoint(&mut self) -> Result<(), TrainError> {
+    /// Writes the checkpoint of the present state, unless there is one, on the thread that owns the tensors, and
+    /// removes old ones unless all are to be kept.
+    async fn checkpoint(&mut self, keep_all: bool) -> Result<(), TrainError> {
         let started = Instant::now();
-        let Some(job) = self.folder.checkpoint_job(self.run.config.checkpoint.keep_last)? else {
+        let keep_last = if keep_all { usize::MAX } else { self.run.config.checkpoint.keep_last };
+        let Some(job) = self.folder.checkpoint_job(keep_last)? else {
             return Ok(());
         };
         let trainer = Arc::clone(&self.trainer);

@@ -76,7 +76,6 @@ impl Trainer {
 
         let updates = config.steps * config.updates_per_step();
         let mut tally = Tally::default();
-        let mut gap = (0.0_f64, 0_usize);
         let mut sums = Sums::default();
         'passes: for epoch in 0..config.ppo_epochs {
             for (number, members) in mini_batches.iter().enumerate() {
@@ -89,6 +88,7 @@ impl Trainer {
                 };
                 let first = epoch == 0 && number == 0;
                 let mut update_tally = Tally::default();
+                let mut gap = (0.0_f64, 0_usize);
                 let update = self.learner.update(
                     decoder,
                     sequences,
@@ -111,6 +111,7 @@ impl Trainer {
                     }
                 } else {
                     skipped_in_row = 0;
+                    (update_tally.gap, update_tally.gap_tokens) = gap;
                     tally.merge(&update_tally);
                 }
             }
@@ -118,7 +119,7 @@ impl Trainer {
         let mut metrics = sums.metrics();
         if tally.tokens > 0 {
             metrics.kl = terms.reference.is_some().then(|| tally.mean(tally.kl));
-            metrics.ratio = Some(tally.ratio_metrics(gap.0 / gap.1.max(1) as f64));
+            metrics.ratio = Some(tally.ratio_metrics());
         }
         Ok(PolicyUpdate { metrics, read_tokens: sums.read_tokens, skipped_in_row })
     }
@@ -203,6 +204,9 @@ struct Tally {
     dual_clipped: f64,
     kl_to_old: f64,
     kl: f64,
+    /// Of the first pass over the tokens only.
+    gap: f64,
+    gap_tokens: usize,
 }
 
 impl Default for Tally {
@@ -216,6 +220,8 @@ impl Default for Tally {
             dual_clipped: 0.0,
             kl_to_old: 0.0,
             kl: 0.0,
+            gap: 0.0,
+            gap_tokens: 0,
         }
     }
 }
@@ -240,13 +246,15 @@ impl Tally {
         self.dual_clipped += other.dual_clipped;
         self.kl_to_old += other.kl_to_old;
         self.kl += other.kl;
+        self.gap += other.gap;
+        self.gap_tokens += other.gap_tokens;
     }
 
     fn mean(&self, total: f64) -> f64 {
         total / self.tokens.max(1) as f64
     }
 
-    fn ratio_metrics(&self, sampler_gap: f64) -> RatioMetrics {
+    fn ratio_metrics(&self) -> RatioMetrics {
         RatioMetrics {
             mean: self.mean(self.ratio),
             min: self.smallest,
@@ -254,7 +262,7 @@ impl Tally {
             clip_fraction: self.mean(self.clipped),
             dual_clip_fraction: self.mean(self.dual_clipped),
             kl_to_old: self.mean(self.kl_to_old),
-            sampler_gap,
+            sampler_gap: self.gap / self.gap_tokens.max(1) as f64,
         }
     }
 }
@@ -267,7 +275,7 @@ fn sum(tensor: &Tensor) -> f64 {
 #[derive(Default)]
 struct Sums {
     applied: u64,
-    learning_rate: f64,
+    learning_rate: Option<f64>,
     loss: f64,
     gradient_norm: f64,
     entropy: f64,
@@ -278,8 +286,7 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, update: &Update, options: &UpdateOptions, labels: &[String]) {
-        self.learning_rate = options.learning_rate;
-        self.tokens += update.tokens;
+        self.learning_rate = Some(options.learning_rate);
         self.read_tokens += update.read_tokens;
         if let Some((reason, episodes)) = &update.skipped {
             let mut samples: Vec<String> = episodes.iter().map(|&episode| labels[episode].clone()).collect();
@@ -288,6 +295,7 @@ impl Sums {
             return;
         }
         self.applied += 1;
+        self.tokens += update.tokens;
         self.loss += update.loss;
         self.gradient_norm += update.gradient_norm;
         self.entropy += update.entropy;

@@ -39,6 +39,20 @@ pub enum ImportError {
         /// What would be supported.
         supported: String,
     },
+    /// Something lies in the place already.
+    #[error(
+        "{path} exists already{}", if *.asked {
+            " and holds something else than (or besides) an imported model, so it is not replaced"
+        } else {
+            ""
+        }
+    )]
+    NotOverwritten {
+        /// The place.
+        path: PathBuf,
+        /// Whether replacing an earlier import was asked for.
+        asked: bool,
+    },
     /// The tensors do not make up the model, or the folder cannot be written.
     #[error(transparent)]
     Model(#[from] ModelError),

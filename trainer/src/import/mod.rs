@@ -14,12 +14,14 @@ mod tokenizer;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use drgym_search::artefact::{FolderInProgress, holds_only};
 use serde_json::json;
 use tch::Kind;
 
 pub use error::ImportError;
 
-use crate::model::folder::{write_folder, write_json};
+use crate::model::ModelError;
+use crate::model::folder::write_json;
 use crate::model::weights_file::write_safetensors;
 use gguf::GgufFile;
 
@@ -28,13 +30,18 @@ use gguf::GgufFile;
 pub struct ImportOptions {
     /// What the weights are stored as: `Float` keeps every dequantised value exactly, `BFloat16` halves the size.
     pub kind: Kind,
+    /// Replace an earlier import that lies in the place already.
+    pub overwrite: bool,
 }
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        Self { kind: Kind::Float }
+        Self { kind: Kind::Float, overwrite: false }
     }
 }
+
+/// Says what a folder was imported from, with the hash of every other file in it.
+const MANIFEST: &str = "import.json";
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +61,10 @@ pub struct ImportReport {
 /// Imports a GGUF file of the architecture `llama` into a new folder: weights, config.json, generation_config.json,
 /// tokenizer.json, tokenizer_config.json and import.json (what it was made from, and the hash of each file).
 ///
-/// The folder appears whole or not at all; it must not exist already.
+/// The folder appears whole or not at all. It must not exist already, or with [`ImportOptions::overwrite`] hold an earlier
+/// import and nothing else.
 pub fn import_gguf(path: &Path, out: &Path, options: ImportOptions) -> Result<ImportReport, ImportError> {
+    check_target(out, options)?;
     let file = GgufFile::open(path)?;
     let config = llama::config(&file)?;
     let tensors = llama::tensors(&file, &config)?;
@@ -71,7 +80,7 @@ pub fn import_gguf(path: &Path, out: &Path, options: ImportOptions) -> Result<Im
         vocab_size: config.vocab_size,
         source_hash: file.hash(),
     };
-    write_folder(out, |part| {
+    let write = |part: &Path| {
         let named = tensors.iter().map(|(name, tensor)| (name.clone(), tensor));
         write_safetensors(&part.join("model.safetensors"), named, options.kind)?;
         let mut raw = config.raw.clone();
@@ -100,9 +109,31 @@ pub fn import_gguf(path: &Path, out: &Path, options: ImportOptions) -> Result<Im
             },
             "files": files,
         });
-        write_json(&part.join("import.json"), &manifest)
-    })?;
+        write_json(&part.join(MANIFEST), &manifest)
+    };
+    let folder = FolderInProgress::new(out).map_err(ModelError::from)?;
+    write(folder.path())?;
+    // Something may have come there in the meantime.
+    check_target(out, options)?;
+    folder.replace().map_err(ModelError::from)?;
     Ok(report)
+}
+
+/// Spares whatever is not an earlier import, and what lies beside one.
+fn check_target(out: &Path, options: ImportOptions) -> Result<(), ImportError> {
+    if !out.exists() {
+        return Ok(());
+    }
+    let listed: Option<serde_json::Value> =
+        std::fs::read(out.join(MANIFEST)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known = |name: &str| {
+        let files = listed.as_ref().filter(|_| options.overwrite).map(|listed| &listed["files"]);
+        files.is_some_and(|files| name == MANIFEST || files.get(name).is_some())
+    };
+    if holds_only(out, known) {
+        return Ok(());
+    }
+    Err(ImportError::NotOverwritten { path: out.to_owned(), asked: options.overwrite })
 }
 
 fn hash_file(path: &Path) -> Result<String, crate::model::ModelError> {

@@ -16,8 +16,9 @@ pub trait KeyValueCache {
     fn attend(&mut self, layer: usize, query: &Tensor, key: &Tensor, value: &Tensor) -> Tensor;
 }
 
-/// Weights as the sampler reads them: in the compute kind, adapter merged, `q, k, v` in one matrix and `gate, up` in
-/// another, so that a step has fewer and larger products.
+/// Weights as the sampler reads them: in the compute kind, `q, k, v` in one matrix and `gate, up` in another, so that a
+/// step has fewer and larger products. In f32 an adapter is merged; in bf16 it stands beside the matrix, as in training,
+/// since rounding would swallow most of what a young adapter adds.
 ///
 /// In f32 without an adapter they *are* the master parameters: those lie side by side in one storage, of which both
 /// are views, so nothing is copied and nothing can go stale. Otherwise they are copies, which
@@ -33,16 +34,32 @@ pub struct ComputeCopies {
 #[derive(Debug)]
 struct LayerCopies {
     input_norm: Tensor,
-    qkv: Tensor,
-    qkv_bias: Option<Tensor>,
+    qkv: Projection,
     head_norms: Option<(Tensor, Tensor)>,
-    output: Tensor,
-    output_bias: Option<Tensor>,
+    output: Projection,
     mlp_norm: Tensor,
-    gate_up: Tensor,
-    gate_up_bias: Option<Tensor>,
+    gate_up: Projection,
+    down: Projection,
+}
+
+/// One or more linear maps of the same input as one.
+#[derive(Debug)]
+struct Projection {
+    /// `[out, in]`.
+    weight: Tensor,
+    /// `[out]`.
+    bias: Option<Tensor>,
+    low_rank: Vec<LowRank>,
+}
+
+/// An adapter that is not merged.
+#[derive(Debug)]
+struct LowRank {
+    /// Its rows of the output.
+    start: i64,
+    /// `[rank, in]` and, scaled, `[rows, rank]`, f32.
     down: Tensor,
-    down_bias: Option<Tensor>,
+    up: Tensor,
 }
 
 impl Decoder {
@@ -79,7 +96,7 @@ impl Decoder {
         let mut hidden = copies.embedding.index_select(0, ids);
         for (index, layer) in copies.layers.iter().enumerate() {
             let normed = norm(&hidden, &layer.input_norm, eps);
-            let qkv = apply(&layer.qkv, layer.qkv_bias.as_ref(), &normed);
+            let qkv = layer.qkv.apply(&normed).contiguous();
             let qkv = qkv.view([count, heads + 2 * kv_heads, head_dim]);
             let value = qkv.narrow(1, heads + kv_heads, kv_heads);
             let rotated = match &layer.head_norms {
@@ -92,20 +109,20 @@ impl Decoder {
             };
             let (query, key) = (rotated.narrow(1, 0, heads), rotated.narrow(1, heads, kv_heads));
             let mixed = cache.attend(index, &query, &key, &value);
-            let out = apply_strided(&layer.output, layer.output_bias.as_ref(), &mixed);
-            let _ = hidden.g_add_(&out);
+            let _ = hidden.g_add_(&layer.output.apply(&mixed));
 
             let normed = norm(&hidden, &layer.mlp_norm, eps);
-            let out = if count <= SMALL {
-                let gate_up = apply_transposed(&layer.gate_up, layer.gate_up_bias.as_ref(), &normed.tr());
+            let transposed = count <= SMALL && layer.gate_up.is_plain() && layer.down.is_plain();
+            let out = if transposed {
+                let gate_up = layer.gate_up.apply_transposed(&normed.tr());
                 let mut gated = gate_up.narrow(0, 0, inner).silu_();
                 let _ = gated.g_mul_(&gate_up.narrow(0, inner, inner));
-                apply_transposed(&layer.down, layer.down_bias.as_ref(), &gated).tr()
+                layer.down.apply_transposed(&gated).tr()
             } else {
-                let gate_up = normed.linear(&layer.gate_up, layer.gate_up_bias.as_ref());
+                let gate_up = layer.gate_up.apply(&normed);
                 let mut gated = gate_up.narrow(1, 0, inner).silu_();
                 let _ = gated.g_mul_(&gate_up.narrow(1, inner, inner));
-                gated.linear(&layer.down, layer.down_bias.as_ref())
+                layer.down.apply(&gated)
             };
             let _ = hidden.g_add_(&out);
         }
@@ -140,16 +157,12 @@ impl Decoder {
             .then(|| (self.cast(&attention("q_norm.weight")), self.cast(&attention("k_norm.weight"))));
         LayerCopies {
             input_norm: self.cast(&format!("{prefix}.input_layernorm.weight")),
-            qkv: self.fused_weight(&qkv),
-            qkv_bias: self.fused_bias(&qkv),
+            qkv: self.projection(&qkv),
             head_norms,
-            output: self.fused_weight(&[attention("o_proj")]),
-            output_bias: self.fused_bias(&[attention("o_proj")]),
+            output: self.projection(&[attention("o_proj")]),
             mlp_norm: self.cast(&format!("{prefix}.post_attention_layernorm.weight")),
-            gate_up: self.fused_weight(&gate_up),
-            gate_up_bias: self.fused_bias(&gate_up),
-            down: self.fused_weight(&[mlp("down_proj")]),
-            down_bias: self.fused_bias(&[mlp("down_proj")]),
+            gate_up: self.projection(&gate_up),
+            down: self.projection(&[mlp("down_proj")]),
         }
     }
 
@@ -157,32 +170,46 @@ impl Decoder {
         self.parameters.expect(name).detach().to_kind(self.options.compute)
     }
 
-    /// The matrices of modules that share one storage as one matrix, adapter added.
-    fn fused_weight(&self, modules: &[String]) -> Tensor {
-        let names: Vec<String> = modules.iter().map(|module| format!("{module}.weight")).collect();
-        let adapted =
-            self.lora.as_ref().is_some_and(|lora| modules.iter().any(|module| lora.pair(module).is_some()));
-        if !adapted {
-            return self.fused_view(&names).to_kind(self.options.compute);
-        }
-        let parts: Vec<Tensor> = modules
+    /// The maps of modules that share one storage as one.
+    fn projection(&self, modules: &[String]) -> Projection {
+        let names =
+            |what: &str| -> Vec<String> { modules.iter().map(|module| format!("{module}.{what}")).collect() };
+        let biases = names("bias");
+        let bias =
+            self.parameters.get(&biases[0]).map(|_| self.fused_view(&biases).to_kind(self.options.compute));
+        let weights = names("weight");
+        let adapters: Vec<_> = modules
             .iter()
-            .zip(&names)
-            .map(|(module, name)| {
-                let base = self.parameters.expect(name).detach();
-                match self.lora.as_ref().and_then(|lora| lora.pair(module).map(|pair| lora.delta_of(pair))) {
-                    Some(delta) => base + delta,
-                    None => base,
-                }
-            })
+            .map(|module| self.lora.as_ref().and_then(|lora| Some((lora, lora.pair(module)?))))
             .collect();
-        Tensor::cat(&parts, 0).to_kind(self.options.compute)
-    }
-
-    fn fused_bias(&self, modules: &[String]) -> Option<Tensor> {
-        let names: Vec<String> = modules.iter().map(|module| format!("{module}.bias")).collect();
-        self.parameters.get(&names[0])?;
-        Some(self.fused_view(&names).to_kind(self.options.compute))
+        if adapters.iter().all(Option::is_none) {
+            let weight = self.fused_view(&weights).to_kind(self.options.compute);
+            return Projection { weight, bias, low_rank: Vec::new() };
+        }
+        if self.options.compute == Kind::Float {
+            let parts: Vec<Tensor> = weights
+                .iter()
+                .zip(&adapters)
+                .map(|(name, adapter)| {
+                    let base = self.parameters.expect(name).detach();
+                    match adapter {
+                        Some((lora, pair)) => base + lora.delta_of(pair),
+                        None => base,
+                    }
+                })
+                .collect();
+            return Projection { weight: Tensor::cat(&parts, 0), bias, low_rank: Vec::new() };
+        }
+        let mut low_rank = Vec::new();
+        let mut start = 0;
+        for (name, adapter) in weights.iter().zip(&adapters) {
+            if let Some((lora, pair)) = adapter {
+                let (down, up) = (pair.a.detach(), pair.b.detach() * lora.scale());
+                low_rank.push(LowRank { start, down, up });
+            }
+            start += self.parameters.expect(name).size()[0];
+        }
+        Projection { weight: self.fused_view(&weights).to_kind(self.options.compute), bias, low_rank }
     }
 
     /// One tensor over the storage that these parameters share, in this order along dimension 0.
@@ -198,25 +225,36 @@ impl Decoder {
 /// matrix, which takes a tenth to a quarter of the time off.
 const SMALL: i64 = 64;
 
-/// A projection of `[n, in]` to `[n, out]`.
-fn apply(weight: &Tensor, bias: Option<&Tensor>, input: &Tensor) -> Tensor {
-    apply_strided(weight, bias, input).contiguous()
-}
-
-/// [`apply`] whose result may be stored the other way round.
-fn apply_strided(weight: &Tensor, bias: Option<&Tensor>, input: &Tensor) -> Tensor {
-    if input.size()[0] <= SMALL {
-        apply_transposed(weight, bias, &input.tr()).tr()
-    } else {
-        input.linear(weight, bias)
+impl Projection {
+    /// Without adapters beside the matrix.
+    fn is_plain(&self) -> bool {
+        self.low_rank.is_empty()
     }
-}
 
-/// A projection of `[in, n]` to `[out, n]`.
-fn apply_transposed(weight: &Tensor, bias: Option<&Tensor>, input: &Tensor) -> Tensor {
-    match bias {
-        None => weight.matmul(input),
-        Some(bias) => weight.matmul(input) + bias.unsqueeze(1),
+    /// `[n, in]` → `[n, out]`, which may be stored the other way round.
+    fn apply(&self, input: &Tensor) -> Tensor {
+        let output = if input.size()[0] <= SMALL {
+            self.apply_transposed(&input.tr()).tr()
+        } else {
+            input.linear(&self.weight, self.bias.as_ref())
+        };
+        if !self.is_plain() {
+            let wide = input.to_kind(Kind::Float);
+            for part in &self.low_rank {
+                let added = wide.linear(&part.down, None::<&Tensor>).linear(&part.up, None::<&Tensor>);
+                let mut rows = output.narrow(1, part.start, part.up.size()[0]);
+                let _ = rows.g_add_(&added.to_kind(output.kind()));
+            }
+        }
+        output
+    }
+
+    /// `[in, n]` → `[out, n]`, without the adapters.
+    fn apply_transposed(&self, input: &Tensor) -> Tensor {
+        match &self.bias {
+            None => self.weight.matmul(input),
+            Some(bias) => self.weight.matmul(input) + bias.unsqueeze(1),
+        }
     }
 }
 
@@ -230,4 +268,29 @@ fn norm(input: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
     let mut output = (wide * scale.rsqrt_()).to_kind(input.kind());
     let _ = output.g_mul_(weight);
     output
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    /// An adapter that rounding would swallow: ±1 in bf16 has steps of 2⁻⁷, and half a step is more than 0.001.
+    #[test]
+    fn a_small_adapter_is_not_rounded_away() {
+        let place = (Kind::Float, Device::Cpu);
+        let signs: Vec<f32> = (0..64).map(|index| if index % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let weight = Tensor::from_slice(&signs).unsqueeze(0).repeat([4, 1]).to_kind(Kind::BFloat16);
+        let part =
+            LowRank { start: 1, down: Tensor::ones([1, 64], place), up: Tensor::full([2, 1], 0.001, place) };
+        let projection = Projection { weight, bias: None, low_rank: vec![part] };
+        for count in [3, SMALL + 1] {
+            let input = Tensor::ones([count, 64], (Kind::BFloat16, Device::Cpu));
+            let output = projection.apply(&input).to_kind(Kind::Float);
+            let row = Vec::<f32>::try_from(output.get(count - 1)).unwrap();
+            assert!(row[0] == 0.0 && row[3] == 0.0, "{row:?}");
+            assert!((row[1] - 0.064).abs() < 4e-4 && (row[2] - 0.064).abs() < 4e-4, "{row:?}");
+        }
+    }
 }

@@ -161,6 +161,13 @@ impl Engine {
         self.parked.retain(|session, _| running.iter().any(|draw| draw.request.session == *session));
     }
 
+    /// Frees the batch's memory if nobody is being drawn for.
+    pub(super) fn release_memory(&mut self) {
+        if let Some((_, batch)) = &mut self.caches {
+            batch.release();
+        }
+    }
+
     /// Admits who waits, then draws one token for every running row.
     fn step(&mut self, decoder: &mut Decoder) {
         self.clock += 1;
@@ -238,14 +245,24 @@ impl Engine {
                     for request in requests {
                         self.look_up(request, &mut joining);
                     }
-                    self.in_round = true;
-                    if !self.fits(&joining, None) {
-                        for (request, _) in std::mem::take(&mut joining) {
-                            let error = self.no_room();
-                            self.refuse(request, error);
-                        }
+                    // As many as fit, in their order; the rest makes up the next round.
+                    let fitting = self.fitting(&joining);
+                    let mut rest = joining.split_off(fitting).into_iter().map(|(request, _)| request);
+                    if fitting == 0
+                        && let Some(request) = rest.next()
+                    {
+                        let error = self.no_room();
+                        self.refuse(request, error);
                     }
-                    break;
+                    let rest: Vec<Request> = rest.collect();
+                    if !rest.is_empty() {
+                        self.waiting.push_front(Waiting::Round(rest));
+                    }
+                    if fitting > 0 {
+                        self.in_round = true;
+                        self.fits(&joining, None);
+                        break;
+                    }
                 }
                 Some(Waiting::Single(request))
                     if (!self.in_round || self.running.is_empty())
@@ -287,9 +304,25 @@ impl Engine {
 
     fn no_room(&self) -> PolicyError {
         PolicyError::Failed(format!(
-            "the caches would exceed {} bytes: raise the limit, or draw fewer or shorter sequences at a time",
+            "the caches would exceed {} bytes: raise cache_gib, or allow less context",
             self.options.cache_bytes
         ))
+    }
+
+    /// How many of these, from the first on, fit the memory together when nothing else is running.
+    fn fitting(&self, joining: &[(Request, Vec<u32>)]) -> usize {
+        let Some((shape, _)) = &self.caches else { return 0 };
+        let limit = self.options.cache_bytes / shape.bytes_per_token();
+        let (mut active, mut longest) = (0, 0);
+        for (index, (_, tokens)) in joining.iter().enumerate() {
+            let length = (tokens.len() + HEADROOM).min(self.options.context_length);
+            active += rounded(length);
+            longest = longest.max(length);
+            if active + BatchCache::room(index + 1, longest) > limit {
+                return index;
+            }
+        }
+        joining.len()
     }
 
     /// Whether the running rows, those that join and one more session of `extra` tokens fit the memory; idle

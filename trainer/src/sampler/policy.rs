@@ -40,7 +40,8 @@ pub struct LocalPolicyOptions {
     /// Token ids must lie below this.
     pub vocab_size: usize,
     /// Most memory for keys and values, in bytes. Idle sessions make way when it is reached, and are computed anew
-    /// when they go on; a batch that does not fit at all is refused.
+    /// when they go on. A round that does not fit is drawn in parts, in its order; a sequence that does not fit at all is
+    /// refused.
     pub cache_bytes: usize,
     /// Most sequences that are decoded together; who comes later waits. A round is decoded whole, whatever its size.
     pub max_batch: usize,
@@ -107,10 +108,15 @@ impl LocalPolicy {
         })
     }
 
-    /// Installs a sampler for a model that was loaded from this folder, as the folder suggests.
-    pub fn for_folder(handle: ModelHandle, folder: &ModelFolder) -> Result<Self, SamplerError> {
+    /// Installs a sampler for a model that was loaded from this folder, as the folder suggests but for its cache.
+    pub fn for_folder(
+        handle: ModelHandle,
+        folder: &ModelFolder,
+        cache_bytes: usize,
+    ) -> Result<Self, SamplerError> {
         let token_bytes = TokenBytes::from_file(&folder.tokenizer_path())?;
-        let options = LocalPolicyOptions::for_folder(folder, &token_bytes);
+        let options =
+            LocalPolicyOptions { cache_bytes, ..LocalPolicyOptions::for_folder(folder, &token_bytes) };
         Self::new(handle, Arc::new(token_bytes), options)
     }
 
@@ -123,6 +129,12 @@ impl LocalPolicy {
             decoder.refresh_compute_copies();
             engine.lock().invalidate();
         })
+    }
+
+    /// Frees the working memory of decoding, which the next draw allocates anew. Sessions stay open.
+    pub fn release_memory(&self) -> Result<(), ModelError> {
+        let engine = self.engine.clone();
+        self.handle.send(move |_| engine.lock().release_memory())
     }
 
     /// Sets the version that [`info`](Policy::info) reports.

@@ -191,10 +191,20 @@ fn an_imported_model_has_the_weights_it_was_made_of() {
     assert_eq!(ModelFolder::open(&out).expect("opened").eos_token_ids, [2]);
     let tokenizer = tokenizers::Tokenizer::from_file(out.join("tokenizer.json")).expect("it loads");
     assert_eq!(tokenizer.encode("abba", false).expect("encoded").get_ids(), [47, 1, 0]);
-    let error = import_gguf(&dir.path().join("model.gguf"), &out, ImportOptions::default())
-        .expect_err("the place is occupied")
-        .to_string();
-    assert!(error.ends_with("exists already; choose another place"), "{error}");
+    let gguf = dir.path().join("model.gguf");
+    let again = |overwrite: bool| {
+        import_gguf(&gguf, &out, ImportOptions { overwrite, ..ImportOptions::default() })
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    let error = again(false).expect_err("the place is occupied");
+    assert!(error.ends_with("exists already"), "{error}");
+    again(true).expect("an earlier import is replaced");
+    std::fs::write(out.join("notes.md"), "mine").expect("written");
+    let error = again(true).expect_err("the notes would be lost");
+    assert!(error.contains("or besides"), "{error}");
+    let names = std::fs::read_dir(dir.path()).expect("listed").count();
+    assert_eq!(names, 2, "the file and the model, nothing unfinished");
 }
 
 #[test]

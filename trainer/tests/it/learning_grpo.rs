@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use drgym_trainer::TrainError;
+use drgym_trainer::checkpoint::{Best, CheckpointStore};
 use drgym_trainer::config::OldLogprobs;
-use drgym_trainer::grpo::Ending;
+use drgym_trainer::grpo::{Ending, GrpoReport};
 use drgym_trainer::model::{Decoder, LoadOptions};
 
 use crate::learning_support::{Bandit, grpo_config, run_grpo, timeless_metrics, write_model};
@@ -128,6 +129,54 @@ fn a_cancelled_run_leaves_a_checkpoint_and_resumes() {
 }
 
 #[test]
+fn an_interrupted_evaluation_is_made_when_the_run_is_resumed() {
+    let world = World::new();
+    let config = grpo_config(&world.model(), 4);
+    let straight = run_grpo(&config, &world.out("whole"), false, Bandit::default()).unwrap();
+    // The evaluation in the middle, and the one after the last step.
+    for step in [2, 4] {
+        let out = world.out(&format!("cut{step}"));
+        let interrupted = Bandit { interrupt_evaluation_in: Some(step), ..Bandit::default() };
+        let cancelled = run_grpo(&config, &out, false, interrupted).unwrap();
+        assert_eq!((cancelled.step, cancelled.ending), (step, Ending::Cancelled));
+        let resumed = run_grpo(&config, &out, true, Bandit::default()).unwrap();
+        assert_eq!((resumed.ending, &resumed.best), (Ending::Finished, &straight_best(&straight, &out)));
+        assert_eq!(resumed.checkpoint.manifest.files, straight.checkpoint.manifest.files);
+        assert_eq!(timeless_metrics(&out), timeless_metrics(&world.out("whole")));
+    }
+}
+
+/// The best checkpoint of another run, as it lies in `out`.
+fn straight_best(straight: &GrpoReport, out: &Path) -> Option<(Best, std::path::PathBuf)> {
+    let (best, path) = straight.best.as_ref()?;
+    Some((*best, out.join("checkpoints").join(path.file_name()?)))
+}
+
+#[test]
+fn an_evaluation_that_mostly_failed_chooses_no_checkpoint() {
+    let world = World::new();
+    let mut config = grpo_config(&world.model(), 4);
+    config.evaluation.at_start = false;
+    let outage = Bandit { failing_evaluations: 3, ..Bandit::default() };
+    let error = run_grpo(&config, &world.out("run"), false, outage).unwrap_err();
+    let TrainError::TooManyFailures { step, failed, episodes, .. } = error else { panic!("{error}") };
+    assert_eq!((step, failed, episodes), (2, 3, 4));
+    // Nothing that was learnt is lost, and the evaluation is made once the search is back.
+    let straight = run_grpo(&config, &world.out("whole"), false, Bandit::default()).unwrap();
+    let resumed = run_grpo(&config, &world.out("run"), true, Bandit::default()).unwrap();
+    assert_eq!(resumed.checkpoint.manifest.files, straight.checkpoint.manifest.files);
+}
+
+#[test]
+fn a_limit_on_divergence_that_cannot_be_measured_is_a_configuration_error() {
+    let mut config = grpo_config(Path::new("model"), 4);
+    config.guard.max_kl = 0.1;
+    assert!(config.validate().iter().any(|problem| problem.starts_with("guard.max_kl")));
+    config.ppo_epochs = 2;
+    assert_eq!(config.validate(), Vec::<String>::new());
+}
+
+#[test]
 fn recomputed_and_sampled_log_probabilities_agree() {
     let world = World::new();
     let mut config = grpo_config(&world.model(), 3);
@@ -206,6 +255,8 @@ fn limits_on_divergence_and_entropy_end_the_run() {
     let report = run_grpo(&config, &world.out("entropy"), false, Bandit::default()).unwrap();
     assert!(matches!(report.ending, Ending::EntropyLimit { entropy, .. } if entropy < 1.5), "{report:?}");
     assert!(report.step < 20 && report.checkpoint.state.step == report.step);
+    let steps = CheckpointStore::open(&world.out("entropy")).unwrap().steps().unwrap();
+    assert!(steps.len() > config.checkpoint.keep_last, "a healthier checkpoint stays: {steps:?}");
     config.guard.min_entropy = 0.0;
     (config.kl_coefficient, config.guard.max_kl) = (0.001, 0.2);
     let report = run_grpo(&config, &world.out("kl"), false, Bandit::default()).unwrap();

@@ -11,17 +11,20 @@ use std::time::{Duration, Instant};
 use drgym_env::seed::{derive_seed, generator};
 use drgym_trainer::TrainError;
 use drgym_trainer::checkpoint::{CheckpointStore, FileEntry};
-use drgym_trainer::config::{GrpoConfig, SftConfig};
+use drgym_trainer::config::SftConfig;
+use drgym_trainer::grpo::GrpoReport;
 use drgym_trainer::sft::{SftRun, run};
 use rand::Rng;
 
-use crate::learning_support::{Bandit, expert_traces, grpo_config, run_grpo, timeless_metrics, write_model};
+use crate::learning_support::{
+    Bandit, expert_traces, grpo_config, run_grpo, run_grpo_with, sampler_maker, timeless_metrics, write_model,
+};
 
 /// Tells a process that it is to train, and where: `KIND MODEL RUN`, one a line.
 const VICTIM: &str = "DRGYM_TEST_VICTIM";
 
-/// Processes killed in each test.
-const KILLS: usize = 12;
+/// Steps of each run.
+const STEPS: u64 = 8;
 
 /// Not a test of its own: what the processes started below do.
 #[test]
@@ -32,14 +35,15 @@ fn victim() {
     let resume = out.join("config.toml").exists();
     match kind {
         "sft" => drop(sft(model, out, resume).unwrap()),
-        _ => drop(run_grpo(&every_step(model), out, resume, Bandit::default()).unwrap()),
+        _ => drop(grpo(model, out, resume, Bandit::default()).unwrap()),
     }
 }
 
-fn every_step(model: &Path) -> GrpoConfig {
-    let mut config = grpo_config(model, 6);
+/// With the program's own sampler.
+fn grpo(model: &Path, out: &Path, resume: bool, world: Bandit) -> Result<GrpoReport, TrainError> {
+    let mut config = grpo_config(model, STEPS);
     (config.checkpoint.every, config.checkpoint.keep_last) = (1, 2);
-    config
+    run_grpo_with(sampler_maker(), &config, out, resume, world)
 }
 
 fn sft(model: &Path, out: &Path, resume: bool) -> Result<drgym_trainer::sft::SftReport, TrainError> {
@@ -74,17 +78,25 @@ fn victim_of(mut command: Command, kind: &str, model: &Path, out: &Path) -> Comm
     command
 }
 
-/// Everything that a run leaves, clocks apart: the files of its last checkpoint, its metrics, its episodes.
-fn left(out: &Path) -> (BTreeMap<String, FileEntry>, Vec<serde_json::Value>, BTreeMap<PathBuf, Vec<u8>>) {
+/// Everything that a run leaves, clocks apart.
+#[derive(Debug, PartialEq)]
+struct Left {
+    /// Of the last checkpoint.
+    files: BTreeMap<String, FileEntry>,
+    metrics: Vec<serde_json::Value>,
+    episodes: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+fn left(out: &Path) -> Left {
     let checkpoint = CheckpointStore::open(out).unwrap().latest().unwrap();
-    let traces = std::fs::read_dir(out.join("traces")).map_or_else(
-        |_| BTreeMap::new(),
-        |entries| {
-            let paths = entries.map(|entry| entry.unwrap().path());
-            paths.map(|path| (path.file_name().unwrap().into(), std::fs::read(&path).unwrap())).collect()
-        },
-    );
-    (checkpoint.manifest.files, timeless_metrics(out), traces)
+    let mut episodes = BTreeMap::new();
+    if let Ok(entries) = std::fs::read_dir(out.join("traces")) {
+        for entry in entries {
+            let path = entry.unwrap().path();
+            episodes.insert(path.file_name().unwrap().into(), std::fs::read(&path).unwrap());
+        }
+    }
+    Left { files: checkpoint.manifest.files, metrics: timeless_metrics(out), episodes }
 }
 
 fn killed_and_resumed(kind: &str) {
@@ -94,14 +106,17 @@ fn killed_and_resumed(kind: &str) {
     write_model(&model);
     let begun = Instant::now();
     assert!(start(kind, &model, &straight).wait().unwrap().success());
-    let whole = begun.elapsed();
+    let step = begun.elapsed().div_f64(STEPS as f64);
 
+    // One process is killed after every step, at an arbitrary moment; the end must not depend on which.
     let mut random = generator(derive_seed(1, "kills", 0, kind, 0));
-    for kill in 0..KILLS {
+    let lines = || std::fs::read_to_string(cut.join("metrics.jsonl")).map_or(0, |text| text.lines().count());
+    for target in 0..STEPS as usize {
         let mut process = start(kind, &model, &cut);
-        // The first one does not get anywhere. How far the others get is chance; the end must not depend on it.
-        let life = if kill == 0 { Duration::ZERO } else { whole.mul_f64(random.random_range(0.0..0.9)) };
-        std::thread::sleep(life);
+        while lines() < target && process.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(step.mul_f64(random.random_range(0.0..1.0)));
         process.kill().unwrap();
         process.wait().unwrap();
     }
@@ -127,14 +142,14 @@ fn a_full_disk_at_a_checkpoint_leaves_the_last_one_whole() {
         (folder.path().join("model"), folder.path().join("straight"), folder.path().join("cut"));
     write_model(&model);
     assert!(start("grpo", &model, &straight).wait().unwrap().success());
-    run_grpo(&every_step(&model), &cut, false, Bandit { die_in: Some(3), ..Bandit::default() }).unwrap_err();
+    grpo(&model, &cut, false, Bandit { die_in: Some(3), ..Bandit::default() }).unwrap_err();
     let before = CheckpointStore::open(&cut).unwrap().latest().unwrap();
     assert_eq!(before.state.step, 2);
 
-    // 16 KiB hold the metrics and the configuration, not the model.
+    // 32 KiB hold a step's episodes and the model, not the moments of the optimiser.
     let mut shell = Command::new("bash");
     shell
-        .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\""])
+        .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap());
     let full = victim_of(shell, "grpo", &model, &cut).output().unwrap();
     let said = String::from_utf8_lossy(&full.stderr);

@@ -18,6 +18,7 @@ use drgym_trainer::TrainError;
 use drgym_trainer::config::GrpoConfig;
 use drgym_trainer::grpo::{GrpoReport, GrpoRun, LearningPolicy, PolicyMaker};
 use drgym_trainer::model::{Decoder, LoadOptions, ModelConfig, ModelHandle};
+use drgym_trainer::sampler::{LocalPolicy, LocalPolicyOptions, TokenBytes};
 use rand::Rng;
 use tch::Kind;
 
@@ -125,6 +126,10 @@ pub struct Bandit {
     pub flat: Option<f64>,
     /// Set when this step's episodes are done.
     pub cancel_in: Option<(u64, Arc<AtomicBool>)>,
+    /// The evaluation after this step is interrupted.
+    pub interrupt_evaluation_in: Option<u64>,
+    /// The search fails in this many episodes of every evaluation, the first ones.
+    pub failing_evaluations: usize,
 }
 
 #[async_trait]
@@ -136,6 +141,9 @@ impl Rollouts for Bandit {
     ) -> Result<Vec<Trace>, RolloutError> {
         if request.component == "train" && self.die_in == Some(request.step) {
             return Err(RolloutError::BadRequest("the power went out".into()));
+        }
+        if request.component == "dev" && self.interrupt_evaluation_in == Some(request.step) {
+            return Err(RolloutError::Cancelled);
         }
         let mut traces = Vec::new();
         for (position, task) in request.tasks.iter().enumerate() {
@@ -163,7 +171,11 @@ impl Rollouts for Bandit {
                 let won = segment.response_ids[0] == PRIZE;
                 let reward = self.flat.unwrap_or(f64::from(u8::from(won)));
                 let mut trace = trace(task, sample, segment, reward);
-                if request.component == "train" && self.failing_samples.contains(&sample) {
+                let fails = match request.component {
+                    "train" => self.failing_samples.contains(&sample),
+                    _ => position < self.failing_evaluations,
+                };
+                if fails {
                     let reason = "no route to the index".to_owned();
                     trace.outcome = Outcome::Failed { boundary: Boundary::Search, reason };
                     (trace.reward, trace.correct) = (None, None);
@@ -271,6 +283,22 @@ fn draw(decoder: &Decoder, mut ids: Vec<u32>, params: &SamplingParams) -> (Vec<u
     (drawn, logprobs)
 }
 
+/// The sampler of the program, for the tiny model.
+pub fn sampler_maker() -> PolicyMaker {
+    Box::new(|handle| {
+        let bytes = (0..VOCABULARY as u8).map(|id| vec![b'A' + id]).collect();
+        let options = LocalPolicyOptions {
+            name: "tiny".into(),
+            context_length: 64,
+            end_of_turn_ids: Vec::new(),
+            vocab_size: VOCABULARY,
+            cache_bytes: 1 << 24,
+            max_batch: 16,
+        };
+        Ok(Arc::new(LocalPolicy::new(handle.clone(), Arc::new(TokenBytes::new(bytes)), options)?))
+    })
+}
+
 /// A bandit run in `out` with the model in `model`.
 pub fn grpo_config(model: &Path, steps: u64) -> GrpoConfig {
     let text = format!(
@@ -291,13 +319,23 @@ pub fn run_grpo(
     resume: bool,
     world: Bandit,
 ) -> Result<GrpoReport, TrainError> {
+    run_grpo_with(PlainPolicy::maker(), config, out, resume, world)
+}
+
+pub fn run_grpo_with(
+    policy: PolicyMaker,
+    config: &GrpoConfig,
+    out: &Path,
+    resume: bool,
+    world: Bandit,
+) -> Result<GrpoReport, TrainError> {
     let cancel = world.cancel_in.as_ref().map(|(_, flag)| Arc::clone(flag)).unwrap_or_default();
     let run = GrpoRun {
         config: config.clone(),
         rollouts: Arc::new(world),
         train: (0..10).map(task).collect(),
         dev: (20..24).map(task).collect(),
-        policy: PlainPolicy::maker(),
+        policy,
         out: out.to_owned(),
         resume,
         seed: 3,

@@ -159,6 +159,33 @@ async fn logprobs_of_rounds_equal_teacher_forcing_and_repeat_exactly() {
 }
 
 #[tokio::test]
+async fn a_round_that_does_not_fit_is_drawn_in_parts() {
+    // Eight rows of 128 tokens and the caches behind them.
+    let room = (8 * 256 + 8 * 256) * TOKEN_BYTES;
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let (policy, handle) =
+            policy_with(tiny("llama"), LocalPolicyOptions { cache_bytes: room, ..options() });
+        let mut twins = Vec::new();
+        let mut requests = Vec::new();
+        for salt in 0..20 {
+            let prompt = tokens(10 + salt as usize, salt);
+            let session = open(&policy, &prompt).await;
+            requests.push((session, draw(1.0, 6, u64::from(salt))));
+            twins.push(Twin { session, held: prompt });
+        }
+        let mut drawn = Vec::new();
+        for (twin, answer) in twins.iter_mut().zip(policy.sample_round(requests).await) {
+            let sampled = answer.expect("sampled");
+            twin.check(&handle, &sampled, 1.0, 1e-4).await;
+            drawn.push((sampled.ids, sampled.logprobs));
+        }
+        runs.push(drawn);
+    }
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[tokio::test]
 async fn concurrent_draws_share_batches_and_equal_teacher_forcing() {
     let (policy, handle) = policy_with(tiny("llama"), LocalPolicyOptions { max_batch: 3, ..options() });
     let mut tasks = Vec::new();

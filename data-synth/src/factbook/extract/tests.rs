@@ -53,10 +53,12 @@ fn quantities_keep_their_unit_and_accept_other_spellings() {
         ],
     );
     let area = quantity("580,367 sq km").unwrap();
-    for alias in
-        ["580367 sq km", "580,367", "580367", "580,367 square kilometers", "580367 square kilometres"]
-    {
+    for alias in ["580367 sq km", "580,367 square kilometers", "580367 square kilometres", "580,367 km2"] {
         assert!(area.aliases.iter().any(|known| known == alias), "{alias}");
+    }
+    for value in [area, quantity("536 km").unwrap(), percent("85.5% (2023 est.)").unwrap()] {
+        let bare = |alias: &&String| !alias.contains(|c: char| c.is_alphabetic() || c == '%');
+        assert_eq!(value.aliases.iter().find(bare), None, "{value:?}");
     }
     check(
         count,
