@@ -53,7 +53,7 @@ tests=
 
 # The command-line program without the trainer must build on a machine that has no libtorch.
 check_without_libtorch() {
-    env --unset=LIBTORCH cargo check --release --locked -p drgym --no-default-features --features engine
+    env --unset=LIBTORCH cargo clippy --release --locked -p drgym --no-default-features --features engine -- -D warnings
 }
 
 run_part "set-up" "$scripts/setup.sh"

@@ -28,19 +28,33 @@ impl From<ExitStatus> for std::process::ExitCode {
 }
 
 /// A run was asked to stop before its last step.
+#[cfg(feature = "train")]
 #[derive(Debug)]
 struct Interrupted {
     step: u64,
     steps: u64,
 }
 
+#[cfg(feature = "train")]
 impl Display for Interrupted {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "interrupted after step {} of {}", self.step, self.steps)
     }
 }
 
+#[cfg(feature = "train")]
 impl std::error::Error for Interrupted {}
+
+/// Whether this stands for a request to stop.
+fn is_interruption(cause: &(dyn std::error::Error + 'static)) -> bool {
+    #[cfg(feature = "train")]
+    if cause.is::<Interrupted>() {
+        return true;
+    }
+    cause
+        .downcast_ref::<drgym_env::RolloutError>()
+        .is_some_and(|error| matches!(error, drgym_env::RolloutError::Cancelled))
+}
 
 /// What a verb returns.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -79,6 +93,7 @@ impl Failure {
     }
 
     /// A run that was asked to stop, and can be gone on with.
+    #[cfg(feature = "train")]
     pub fn interrupted(step: u64, steps: u64) -> Self {
         Self {
             error: Interrupted { step, steps }.into(),
@@ -88,13 +103,7 @@ impl Failure {
 
     /// Whose fault it is: everything that came from outside is the user's to mend.
     pub fn status(&self) -> ExitStatus {
-        let interrupted = self.error.chain().any(|cause| {
-            cause.is::<Interrupted>()
-                || cause
-                    .downcast_ref::<drgym_env::RolloutError>()
-                    .is_some_and(|error| matches!(error, drgym_env::RolloutError::Cancelled))
-        });
-        if interrupted {
+        if self.error.chain().any(is_interruption) {
             return ExitStatus::Interrupted;
         }
         let ours = self.error.chain().any(|cause| {

@@ -83,6 +83,7 @@ fn in_bytes(env: &EnvConfig) -> EnvConfig {
 }
 
 #[cfg(not(feature = "train"))]
+#[expect(clippy::unused_async, reason = "called as the one of a build with the trainer is")]
 async fn open_model(_: &Path, _: &PolicyConfig, _: Arc<Renderer>, _: Arc<EnvConfig>) -> Outcome<OpenPolicy> {
     Err(Failure::new("this build of drgym cannot run a model; it was built without the feature `train`"))
 }

@@ -108,7 +108,7 @@ pub struct GrpoConfig {
     /// Weight of the entropy that is rewarded.
     #[serde(default)]
     pub entropy_coefficient: f64,
-    /// Divide advantages by the standard deviation of their group; `false` is Dr. GRPO.
+    /// Divide advantages by the standard deviation of their group; `false` does not, as Dr. GRPO.
     #[serde(default = "yes")]
     pub normalize_by_std: bool,
     /// What becomes of a group of which a single episode was scored.
