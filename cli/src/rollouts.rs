@@ -80,6 +80,10 @@ pub async fn open_search(named: Option<&str>, config: &mut Config) -> Outcome<Ar
         Some("none") => config.env.search = false,
         Some(text) => {
             let named = backend::parse(text);
+            // A configured key is for the configured server, and for no other.
+            if named.url.is_some() && config.search.url.is_some() && named.url != config.search.url {
+                config.search.api_key_env = None;
+            }
             config.search.index = named.index;
             config.search.url = named.url;
             config.search.fetch_url = named.fetch_url;
@@ -112,5 +116,26 @@ impl SearchBackend for NoSearch {
 
     fn name(&self) -> String {
         "none".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_configured_key_goes_to_the_configured_server_only() {
+        let configured = || {
+            let mut config = Config::default();
+            config.search.url = Some("http://127.0.0.1:9".into());
+            config.search.api_key_env = Some("DRGYM_TEST_KEY_THAT_NOBODY_SETS".into());
+            config
+        };
+        let mut config = configured();
+        assert!(open_search(Some("http://127.0.0.1:10"), &mut config).await.is_ok());
+        assert_eq!(config.search.api_key_env, None);
+
+        let same = open_search(Some("http://127.0.0.1:9"), &mut configured()).await;
+        assert!(same.is_err(), "the key that nobody set was not asked for");
     }
 }

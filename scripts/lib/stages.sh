@@ -12,6 +12,16 @@ stage() {
     stage_lines+=("$(printf '%6d s  %s' $((SECONDS - begun)) "$name")")
 }
 
+# whole RESULT COMMAND...: a command that fails leaves no RESULT that a later run would take for whole.
+whole() {
+    local result=$1
+    shift
+    "$@" || {
+        [ ! -e "$result" ] || mv "$result" "$result.refused"
+        return 1
+    }
+}
+
 # stage_once NAME RESULT COMMAND...: the same, unless the result is there already.
 stage_once() {
     local name=$1 result=$2
@@ -21,7 +31,7 @@ stage_once() {
         stage_lines+=("$(printf '%8s  %s' "kept" "$name")")
         return
     fi
-    stage "$name" "$@"
+    stage "$name" whole "$result" "$@"
     [ -e "$result" ] || fail "the stage \"$name\" left no $result"
 }
 
