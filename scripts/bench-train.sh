@@ -3,7 +3,7 @@
 # that transformers loads a model folder that drgym wrote. Run it with nothing else on the machine.
 set -euo pipefail
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+scripts=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=scripts/env.sh
 source "$scripts/env.sh"
 # shellcheck source=scripts/lib/report.sh
@@ -14,12 +14,15 @@ cd "$DRGYM_REPOSITORY"
 
 python=$(peer_python)
 model=$(drgym_policy_dir)
+# As many threads on both sides, whatever each would choose.
+DRGYM_BENCH_THREADS=${DRGYM_BENCH_THREADS:-$(nproc)}
+export DRGYM_BENCH_THREADS
 mkdir -p runs/bench
 cargo build --release --locked -p drgym-trainer --example bench_train
 "$python" scripts/golden/model_check.py "${DRGYM_BENCH_CHECKPOINT:-$model}"
 
 # 8 episodes of 190 to 240 tokens, of which three stretches of 10 are learnt, as in the quick start.
-python3 - >runs/bench/batch.json <<'EOF'
+"$PYTHON" - >runs/bench/batch.json <<'EOF'
 import json
 rows = []
 for episode in range(8):
@@ -28,6 +31,6 @@ for episode in range(8):
     rows.append({"ids": [(index * 131 + episode * 17) % 40000 + 100 for index in range(length)], "positions": positions})
 print(json.dumps(rows))
 EOF
-python3 scripts/lib/bench_pairs.py "${PAIRS:-5}" tokens runs/bench/train.json \
+"$PYTHON" scripts/lib/bench_pairs.py "${PAIRS:-5}" tokens runs/bench/train.json \
     -- "$CARGO_TARGET_DIR/release/examples/bench_train" "$model" runs/bench/batch.json 3 \
     -- "$python" scripts/peers/train_step.py "$model" runs/bench/batch.json 3

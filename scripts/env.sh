@@ -10,8 +10,18 @@
 #   DRGYM_DATA        larger data sets read by some tests          (../shared/data beside the repository, if there)
 #   DRGYM_ENCODER     a Hugging Face folder, in place of all-MiniLM-L6-v2
 #   DRGYM_POLICY      a Hugging Face folder, in place of SmolLM2-135M-Instruct
+#   PYTHON            the Python of all scripts, 3.9 or newer      (python3)
 
-DRGYM_REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+DRGYM_REPOSITORY=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+# Scripts work in the repository, so a relative path would mean one thing there and another here.
+for drgym_variable in DRGYM_HOME LIBTORCH CARGO_TARGET_DIR DRGYM_DATA DRGYM_ENCODER DRGYM_POLICY DRGYM_LEARN_RUN; do
+    case ${!drgym_variable:-} in
+        "" | /*) ;;
+        *) export "$drgym_variable=$PWD/${!drgym_variable}" ;;
+    esac
+done
+unset drgym_variable
+PYTHON=${PYTHON:-python3}
 export DRGYM_HOME=${DRGYM_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/drgym}
 export LIBTORCH=${LIBTORCH:-$DRGYM_HOME/libtorch}
 # Not one for all checkouts: Cargo tells files of two checkouts apart by their times only, and would take what one of them
@@ -24,7 +34,7 @@ if [ -z "${CARGO_TARGET_DIR:-}" ] || [ "$CARGO_TARGET_DIR" = "${DRGYM_CHOSEN_TAR
 fi
 export CARGO_TARGET_DIR DRGYM_CHOSEN_TARGET_DIR
 if [ -z "${DRGYM_DATA:-}" ] && [ -d "$DRGYM_REPOSITORY/../shared/data" ]; then
-    DRGYM_DATA=$(cd "$DRGYM_REPOSITORY/../shared/data" && pwd -P)
+    DRGYM_DATA=$(CDPATH='' cd "$DRGYM_REPOSITORY/../shared/data" && pwd -P)
     export DRGYM_DATA
 fi
 

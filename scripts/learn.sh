@@ -12,24 +12,33 @@
 # trained policy with search switched off. The untrained policy and the expert, the ceiling, are the same for all seeds.
 set -euo pipefail
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+scripts=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=scripts/env.sh
 source "$scripts/env.sh"
 # shellcheck source=scripts/lib/report.sh
 source "$scripts/lib/report.sh"
 # shellcheck source=scripts/lib/stages.sh
 source "$scripts/lib/stages.sh"
+# shellcheck source=scripts/lib/lock.sh
+source "$scripts/lib/lock.sh"
 cd "$DRGYM_REPOSITORY"
 
 keep() { cp "$1" "$2.part" && mv "$2.part" "$2"; } # keep FILE COPY
 
 seeds=("$@")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
+for seed in "${seeds[@]}"; do
+    case $seed in
+        -h | --help) sed -n '2,/^set /{/^# \{0,1\}/s///p}' "$scripts/learn.sh"; exit 0 ;;
+        "" | *[!0-9]*) fail "a seed is a number, found \"$seed\"" "scripts/learn.sh --help" ;;
+    esac
+done
 run=${DRGYM_LEARN_RUN:-runs/learn}
 drgym=$run/drgym
 config=$run/learn.toml
 policy=$(drgym_policy_dir)
-mkdir -p "$run"
+hold_run "$run"
+begin_anew="another DRGYM_LEARN_RUN holds another experiment"
 
 stage "set-up" "$scripts/setup.sh"
 stage "build" cargo build --release --locked -p drgym
@@ -37,6 +46,8 @@ stage "policy import" "$scripts/setup.sh" --model
 stage_once "keep the program" "$drgym" keep "$(drgym_binary)" "$drgym"
 stage_once "keep the settings" "$config" keep configs/learn.toml "$config"
 cmp -s configs/learn.toml "$config" || say "going on with the settings in $config; configs/learn.toml differs"
+
+begin_with "$run" "policy=$policy" "encoder=$(drgym_encoder_dir)" "settings=$config"
 
 stage_once "index" "$run/index/manifest.json" \
     "$drgym" index build --corpus "$DRGYM_HOME/corpora/factbook" --format factbook \
@@ -58,8 +69,11 @@ train() { # train VERB OUT REPORT SETTING...
     "$drgym" "$verb" "${common[@]}" "$@" --out "$out" ${resume[@]+"${resume[@]}"} --json >"$report.part" || return
     mv "$report.part" "$report"
 }
-report_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1])).get(sys.argv[2]) or "")' "$1" "$2"; }
-seconds() { python3 "$scripts/lib/phase_seconds.py" "$1"; }
+report_field() { "$PYTHON" -c 'import json, sys; print(json.load(open(sys.argv[1])).get(sys.argv[2]) or "")' "$1" "$2"; }
+seconds() { "$PYTHON" "$scripts/lib/phase_seconds.py" "$1"; }
+
+# setting SECTION KEY: a number as the experiment's settings resolve it
+setting() { "$drgym" config show "${common[@]}" | sed -n "/^\\[$1\\]/,/^\\[/s/^$2 = //p"; }
 
 evaluate "$run/expert" "expert:$policy"
 evaluate "$run/untrained" "$policy"
@@ -79,10 +93,11 @@ for seed in "${seeds[@]}"; do
     budget=$(seconds "$here/grpo/metrics.jsonl")
     pace=$(seconds "$here/sft/metrics.jsonl")
     used=$(grep -c . "$here/sft/metrics.jsonl")
-    batch=8
-    fresh=$(python3 -c 'import sys; b, p, n, s = map(float, sys.argv[1:]); print(int(max(s, b / p * n * s)))' \
-        "$budget" "$pace" "$used" "$batch")
-    demonstrations=$("$drgym" config show "${common[@]}" | sed -n '/^\[demonstrations\]/,/^\[/s/^count = //p')
+    batch=$(setting sft batch_size)
+    epochs=$(setting sft epochs)
+    fresh=$("$PYTHON" -c 'import sys; b, p, n, s, e = map(float, sys.argv[1:]); print(int(max(s, b / p * n * s / e)))' \
+        "$budget" "$pace" "$used" "$batch" "$epochs")
+    demonstrations=$(setting demonstrations count)
     stage_once "seed $seed: sft for the same time ($fresh traces)" "$here/sft-more.json" \
         train sft "$here/sft-more" "$here/sft-more.json" --set "seed=$seed" --set "sft.model.path=$start" \
         --set "demonstrations.skip=$demonstrations" --set "demonstrations.count=$fresh"
@@ -94,7 +109,7 @@ for seed in "${seeds[@]}"; do
     evaluate "$here/eval-grpo-no-search" "$best" --set "seed=$seed" --set env.search=false
 done
 
-python3 "$scripts/lib/learn_table.py" "$run"
+"$PYTHON" "$scripts/lib/learn_table.py" "$run"
 pooled() { # pooled FIRST SECOND: over the seeds that have both
     local pairs=() seed
     for seed in "$run"/seed*; do

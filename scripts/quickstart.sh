@@ -9,13 +9,15 @@
 # Everything it makes lies under runs/quickstart (runs/smoke); a stage whose result is there is not run again.
 set -euo pipefail
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+scripts=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=scripts/env.sh
 source "$scripts/env.sh"
 # shellcheck source=scripts/lib/report.sh
 source "$scripts/lib/report.sh"
 # shellcheck source=scripts/lib/stages.sh
 source "$scripts/lib/stages.sh"
+# shellcheck source=scripts/lib/lock.sh
+source "$scripts/lib/lock.sh"
 cd "$DRGYM_REPOSITORY"
 
 smoke='' fresh='' build=yes
@@ -24,7 +26,7 @@ for argument in "$@"; do
         --smoke) smoke=yes ;;
         --fresh) fresh=yes ;;
         --no-build) build= ;;
-        -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,/^set /{/^# \{0,1\}/s///p}' "$scripts/quickstart.sh"; exit 0 ;;
         *) fail "unknown option $argument" "scripts/quickstart.sh --help" ;;
     esac
 done
@@ -45,8 +47,9 @@ if [ -n "$smoke" ]; then
         --set grpo.steps=2 --set grpo.prompts_per_step=2 --set grpo.group_size=3
     )
 fi
-[ -z "$fresh" ] || rm -rf "$run"
-mkdir -p "$run"
+hold_run "$run"
+[ -z "$fresh" ] || find "$run" -mindepth 1 -maxdepth 1 ! -name .lock -exec rm -rf {} +
+begin_anew="scripts/quickstart.sh ${smoke:+--smoke }--fresh starts over"
 started=$SECONDS
 
 stage "set-up" "$scripts/setup.sh"
@@ -60,30 +63,37 @@ built=$SECONDS
 policy=$(drgym_policy_dir)
 encoder=$(drgym_encoder_dir)
 configured=(--config "$config" "${settings[@]}")
+begin_with "$run" "policy=$policy" "encoder=$encoder" "settings=$config"
 
 stage_once "index" "$run/index/manifest.json" \
     "$drgym" index build --corpus "$DRGYM_HOME/corpora/factbook" --format factbook --encoder "$encoder" \
     --chunk 96 --out "$run/index" ${index_options[@]+"${index_options[@]}"}
 
-# The served index answers like the one on disk; training reads the folder directly, which saves the round trip.
+# The served index answers like the one on disk, byte for byte; training reads the folder directly, which saves the round trip.
 serve_and_search() {
-    local url_file server url
-    url_file=$(mktemp "$run/url-XXXXXXXX")
-    "$drgym" serve --index "$run/index" --encoder "$encoder" --addr 127.0.0.1:0 >"$url_file" &
+    local url query=(--query "What is the highest point of Algeria?" -k 3)
+    "$drgym" serve --index "$run/index" --encoder "$encoder" --addr 127.0.0.1:0 >"$run/served-at" &
     server=$!
-    # shellcheck disable=SC2064
-    trap "kill $server 2>/dev/null || true; rm -f '$url_file'" RETURN
-    for _ in $(seq 200); do
-        url=$(cat "$url_file")
+    for _ in $(seq 600); do
+        url=$(cat "$run/served-at")
         [ -z "$url" ] || break
         kill -0 "$server" || return
         sleep 0.1
     done
-    [ -n "$url" ] || { say "the server did not start within 20 seconds"; return 1; }
-    "$drgym" search --url "$url" --query "What is the highest point of Algeria?" -k 3
-    kill -INT "$server"
-    wait "$server"
+    [ -n "$url" ] || { say "the server did not start within a minute"; return 1; }
+    "$drgym" search --url "$url" "${query[@]}" || return
+    "$drgym" search --url "$url" "${query[@]}" --json >"$run/served.json" || return
+    "$drgym" search --index "$run/index" --encoder "$encoder" "${query[@]}" --json >"$run/direct.json" || return
+    cmp "$run/served.json" "$run/direct.json" || { say "the server answers otherwise than its index"; return 1; }
+    kill -INT "$server" || return
+    wait "$server" || return
+    server=
+    rm -f "$run/served-at" "$run/served.json" "$run/direct.json"
 }
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 stage "serve" serve_and_search
 
 stage_once "synthesise" "$run/tasks/manifest.json" \
@@ -103,7 +113,7 @@ train() { # train VERB REPORT SETTING...: writes the report only when the run is
     "$drgym" "$verb" "${configured[@]}" "$@" --out "$run/$verb" ${resume[@]+"${resume[@]}"} --json >"$report.part" || return
     mv "$report.part" "$report"
 }
-report_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1])).get(sys.argv[2]) or "")' "$1" "$2"; }
+report_field() { "$PYTHON" -c 'import json, sys; print(json.load(open(sys.argv[1])).get(sys.argv[2]) or "")' "$1" "$2"; }
 
 stage_once "sft" "$run/sft.json" train sft "$run/sft.json" --set "sft.model.path=$policy"
 sft_model=$(report_field "$run/sft.json" checkpoint)
@@ -114,7 +124,7 @@ grpo_model=$(report_field "$run/train.json" best)
 [ -n "$grpo_model" ] || grpo_model=$(report_field "$run/train.json" checkpoint)
 evaluate grpo "$grpo_model"
 
-python3 "$scripts/lib/quickstart_table.py" "$run" untrained sft grpo expert
+"$PYTHON" "$scripts/lib/quickstart_table.py" "$run" untrained sft grpo expert
 "$drgym" compare "$run/eval/grpo" "$run/eval/sft"
 print_stages
 say "$((SECONDS - built)) s after the build, $((SECONDS - started)) s in all"

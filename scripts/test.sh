@@ -3,7 +3,7 @@
 # the smoke run, with the time that each part took. Stops at the first part that fails. Needs no one at the keyboard.
 set -euo pipefail
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+scripts=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=scripts/env.sh
 source "$scripts/env.sh"
 # shellcheck source=scripts/lib/report.sh
@@ -51,6 +51,15 @@ run_tests() {
 }
 tests=
 
+# cargo-deny is not on every machine, and the closing line says whether it was on this one.
+check_licences() {
+    local status=0
+    "$scripts/check-licences.sh" || status=$?
+    [ $status -ne 3 ] || { unchecked="; licences not checked"; return 0; }
+    return $status
+}
+unchecked=
+
 # The command-line program without the trainer must build on a machine that has no libtorch.
 check_without_libtorch() {
     env --unset=LIBTORCH cargo clippy --release --locked -p drgym --no-default-features --features engine -- -D warnings
@@ -59,7 +68,7 @@ check_without_libtorch() {
 run_part "set-up" "$scripts/setup.sh"
 run_part "test tools" "$scripts/setup.sh" --tests
 run_part "formatting" cargo fmt --all --check
-run_part "licences" "$scripts/check-licences.sh"
+run_part "licences" check_licences
 run_part "clippy" cargo clippy --release --locked --workspace --all-targets -- -D warnings
 # Builds the tests together with the binary that some of them start, so that the next parts compile nothing again.
 run_part "build" cargo test --release --locked --workspace --no-run
@@ -67,4 +76,4 @@ run_part "policy import" "$scripts/setup.sh" --model
 run_part "tests" run_tests
 run_part "check without libtorch" check_without_libtorch
 run_part "smoke run" "$scripts/quickstart.sh" --smoke --fresh --no-build
-outcome="all parts passed; tests: $tests"
+outcome="all parts passed; tests: $tests$unchecked"

@@ -19,11 +19,15 @@ rates, reports = {name: [] for name in commands}, {name: [] for name in commands
 for pair in range(pairs):
     # The order alternates, so that neither side always runs on the warmer machine.
     for name in sorted(commands, reverse=pair % 2 == 1):
-        report = json.loads(subprocess.run(commands[name], check=True, capture_output=True, text=True).stdout)
+        report = json.loads(subprocess.run(commands[name], check=True, stdout=subprocess.PIPE, text=True).stdout)
         reports[name].append(report)
         rates[name].append(report[field] / statistics.median(report["seconds"]))
     print(f"pair {pair + 1}: drgym {rates['drgym'][-1]:.1f}/s, peer {rates['peer'][-1]:.1f}/s, "
           f"ratio {rates['drgym'][-1] / rates['peer'][-1]:.3f}", file=sys.stderr)
+for key in ("threads", "torch"):
+    seen = {str(report[key]).split("+")[0] for side in reports.values() for report in side}
+    if len(seen) != 1:
+        sys.exit(f"the two sides do not compare: {key} {' and '.join(sorted(seen))}")
 ratios = [ours / peer for ours, peer in zip(rates["drgym"], rates["peer"])]
 result = {
     "pairs": pairs, "commands": commands, "ratios": ratios, "median_ratio": statistics.median(ratios),

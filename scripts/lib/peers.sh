@@ -6,14 +6,15 @@ peer_python() {
         printf '%s\n' "$DRGYM_PEER_PYTHON"
         return
     fi
-    local environment=$DRGYM_HOME/venvs/peers-torch-2.11.0
-    if [ ! -e "$environment/.whole" ]; then
+    local pins=(torch==2.11.0 transformers==4.57.6 numpy==2.4.4)
+    local environment=$DRGYM_HOME/venvs/peers
+    if [ "$(cat "$environment/.whole" 2>/dev/null)" != "${pins[*]}" ]; then
         say "making $environment (several GB)"
         rm -rf "$environment"
         # This runs in a command substitution, where an error does not end the script.
-        python3 -m venv "$environment" >&2 || return
-        "$environment/bin/pip" install --quiet torch==2.11.0 transformers==4.57.6 numpy >&2 || return
-        touch "$environment/.whole"
+        "$PYTHON" -m venv "$environment" >&2 || return
+        "$environment/bin/pip" install --quiet "${pins[@]}" >&2 || return
+        printf '%s\n' "${pins[*]}" >"$environment/.whole"
     fi
     printf '%s\n' "$environment/bin/python"
 }

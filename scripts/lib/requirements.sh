@@ -21,8 +21,11 @@ check_tools() {
     elif ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
         missing+=("pip for $("$PYTHON" --version 2>&1): on Debian and Ubuntu apt install python3-pip, or $PYTHON -m ensurepip")
     fi
-    command -v "${CC:-cc}" >/dev/null || missing+=("a C compiler (${CC:-cc}): on Debian and Ubuntu apt install build-essential")
-    command -v "${CXX:-c++}" >/dev/null || missing+=("a C++ compiler (${CXX:-c++}): on Debian and Ubuntu apt install build-essential")
+    # Either may hold words, as in "ccache gcc".
+    # shellcheck disable=SC2086
+    command -v ${CC:-cc} >/dev/null || missing+=("a C compiler (${CC:-cc}): on Debian and Ubuntu apt install build-essential")
+    # shellcheck disable=SC2086
+    command -v ${CXX:-c++} >/dev/null || missing+=("a C++ compiler (${CXX:-c++}): on Debian and Ubuntu apt install build-essential")
     [ ${#missing[@]} -eq 0 ] || fail "this machine lacks what drgym needs" "${missing[@]}"
     say "tools: rustc $rust_found, $("$PYTHON" --version), ${CC:-cc}, ${CXX:-c++}"
 }

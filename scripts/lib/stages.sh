@@ -12,16 +12,6 @@ stage() {
     stage_lines+=("$(printf '%6d s  %s' $((SECONDS - begun)) "$name")")
 }
 
-# whole RESULT COMMAND...: a command that fails leaves no RESULT that a later run would take for whole.
-whole() {
-    local result=$1
-    shift
-    "$@" || {
-        [ ! -e "$result" ] || mv "$result" "$result.refused"
-        return 1
-    }
-}
-
 # stage_once NAME RESULT COMMAND...: the same, unless the result is there already.
 stage_once() {
     local name=$1 result=$2
@@ -31,11 +21,26 @@ stage_once() {
         stage_lines+=("$(printf '%8s  %s' "kept" "$name")")
         return
     fi
-    stage "$name" whole "$result" "$@"
+    stage "$name" "$@"
     [ -e "$result" ] || fail "the stage \"$name\" left no $result"
 }
 
 print_stages() {
     printf '\n' >&2
     printf '%s\n' "${stage_lines[@]}" >&2
+}
+
+# begin_with RUN NAME=FOLDER|FILE...: notes what a run is made of, and refuses to go on with something else.
+begin_with() {
+    local run=$1
+    shift
+    "$PYTHON" "$scripts/lib/made_of.py" "$@" >"$run/made-of.part"
+    if [ ! -e "$run/made-of.txt" ]; then
+        mv "$run/made-of.part" "$run/made-of.txt"
+    elif ! cmp -s "$run/made-of.txt" "$run/made-of.part"; then
+        diff "$run/made-of.txt" "$run/made-of.part" >&2 || true
+        rm -f "$run/made-of.part"
+        fail "$run was begun with other models or settings than these (above: < then, > now)" "$begin_anew"
+    fi
+    rm -f "$run/made-of.part"
 }

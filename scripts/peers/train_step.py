@@ -4,6 +4,7 @@ train_step.py MODEL BATCH.json STEPS: right-padded batch, labels on the learnt p
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -11,6 +12,7 @@ import time
 import torch
 from transformers import AutoModelForCausalLM
 
+torch.set_num_threads(int(os.environ["DRGYM_BENCH_THREADS"]))
 model_dir, batch_file, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rows = json.load(open(batch_file))
 model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa")

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         end_of_turn_ids: Vec::new(),
         ..LocalPolicyOptions::for_folder(&folder, &token_bytes)
     };
-    let threads = std::thread::available_parallelism()?.get();
+    let threads: usize = std::env::var("DRGYM_BENCH_THREADS")?.parse()?;
     let model = model.clone();
     let load = move || Decoder::load(Path::new(&model), LoadOptions::default()).map(|decoder| (decoder, ()));
     let (handle, ()) = ModelThread::spawn(threads, load)?;
@@ -54,7 +54,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let report = serde_json::json!({
         "new_tokens": drawn, "seconds": seconds[1..], "peak_bytes": peak_memory_bytes(),
+        "threads": threads, "torch": libtorch_version()?,
     });
     println!("{report}");
     Ok(())
+}
+
+/// The version of the libtorch that this was built with.
+fn libtorch_version() -> Result<String, Box<dyn std::error::Error>> {
+    let folder = std::env::var("LIBTORCH")?;
+    Ok(std::fs::read_to_string(Path::new(&folder).join("build-version"))?.trim().to_owned())
 }

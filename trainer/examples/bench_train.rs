@@ -12,7 +12,7 @@ use drgym_trainer::batch::Sequence;
 use drgym_trainer::config::{MicroBatchConfig, ModelOptions, OptimizerConfig};
 use drgym_trainer::device::set_threads;
 use drgym_trainer::forward_backward::PassOptions;
-use drgym_trainer::learner::{Learner, UpdateOptions, threads};
+use drgym_trainer::learner::{self, Learner, UpdateOptions};
 use drgym_trainer::metrics::peak_memory_bytes;
 use tch::Kind;
 
@@ -31,13 +31,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let steps: usize = steps.parse()?;
     let option = |index: usize, default: &str| rest.get(index).map_or(default, String::as_str).to_owned();
     let checkpointing = option(2, "") == "checkpointing";
+    let threads = std::env::var("DRGYM_BENCH_THREADS")?;
     let text = format!(
-        "path = {model:?}\ntrainable = {:?}\ndtype = {:?}\nactivation_checkpointing = {checkpointing}\n",
+        "path = {model:?}\nthreads = {threads}\ntrainable = {:?}\ndtype = {:?}\nactivation_checkpointing = {checkpointing}\n",
         option(0, "all"),
         option(1, "f32")
     );
     let model: ModelOptions = toml::from_str(&text)?;
-    set_threads(threads(&model));
+    set_threads(learner::threads(&model));
     let rows: Vec<Row> = serde_json::from_slice(&std::fs::read(batch)?)?;
     let tokens: usize = rows.iter().map(|row| row.ids.len()).sum();
     let sequences: Vec<Sequence> = rows
@@ -81,7 +82,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let report = serde_json::json!({
         "tokens": tokens, "seconds": seconds[1..], "losses": losses, "peak_bytes": peak_memory_bytes(),
+        "threads": tch::get_num_threads(), "torch": libtorch_version()?,
     });
     println!("{report}");
     Ok(())
+}
+
+/// The version of the libtorch that this was built with.
+fn libtorch_version() -> Result<String, Box<dyn std::error::Error>> {
+    let folder = std::env::var("LIBTORCH")?;
+    Ok(std::fs::read_to_string(std::path::Path::new(&folder).join("build-version"))?.trim().to_owned())
 }
