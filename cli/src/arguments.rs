@@ -110,7 +110,7 @@ pub struct IndexBuildArguments {
     #[arg(long, default_value = "none", value_name = "none|TOKENS")]
     pub chunk: String,
     /// Most tokens that the encoder reads of a text [default: as the encoder's folder says]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub max_tokens: Option<usize>,
     /// How the encoder's token vectors become one [default: as the encoder's folder says]
     #[arg(long, value_enum)]
@@ -128,7 +128,7 @@ pub struct IndexBuildArguments {
     #[arg(long)]
     pub overwrite: bool,
     /// Take only the first N documents
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N")]
@@ -257,7 +257,7 @@ pub struct RolloutArguments {
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Take only the first N tasks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,
     /// Episodes a task; more than 1 needs a temperature above 0
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -294,7 +294,7 @@ pub struct EvalArguments {
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
     /// Take only the first N tasks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,
     /// Episodes a task; more than 1 needs a temperature above 0
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -302,13 +302,22 @@ pub struct EvalArguments {
     /// Sampling temperature, 0 is greedy
     #[arg(long, default_value_t = 0.0)]
     pub temperature: f32,
-    /// Exit with status 1 if a larger share of the episodes was excluded because search, policy or judge failed; results
-    /// and traces are written all the same
+    /// Exit with status 1 if a larger share of the episodes was excluded because search, policy or judge failed; what
+    /// happened is then written as refused.json, not as results.json
     #[arg(long, default_value_t = 0.05, value_parser = share, value_name = "SHARE")]
     pub max_excluded: f64,
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A whole number above 0.
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("expected at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("expected a whole number above 0: {error}")),
+    }
 }
 
 /// A number from 0 to 1.

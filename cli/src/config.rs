@@ -222,9 +222,7 @@ impl Config {
             ("tasks.dev", self.tasks.dev.as_ref()),
             ("demonstrations.traces", self.demonstrations.traces.as_ref()),
         ] {
-            if path.is_some_and(|path| path.as_os_str().is_empty()) {
-                found.push(format!("{key}: must name a file or folder, found an empty text"));
-            }
+            found.extend(path.and_then(|path| path_problem(path)).map(|problem| format!("{key}: {problem}")));
         }
         for (key, url) in [("search.url", &self.search.url), ("search.fetch_url", &self.search.fetch_url)] {
             let problem = url.as_deref().and_then(|url| check_address(url).err());
@@ -237,6 +235,15 @@ impl Config {
                     .into(),
             );
         }
+        let device = self.policy.device.as_str();
+        let numbered = device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
+        if !(matches!(device, "cpu" | "cuda") || numbered) {
+            found.push(format!("policy.device: must be cpu, cuda or cuda:N, found {device:?}"));
+        }
+        // As in the trainer, which may not be part of this build: with far more threads than cores libtorch hardly moves.
+        if self.policy.threads > 512 {
+            found.push(format!("policy.threads: must be at most 512, found {}", self.policy.threads));
+        }
         if !(self.policy.cache_gib.is_finite() && self.policy.cache_gib > 0.0) {
             found.push(format!("policy.cache_gib: must be above 0, found {}", self.policy.cache_gib));
         }
@@ -248,6 +255,13 @@ impl Config {
         found.extend(synth.map(|problem| format!("synth.{problem}")));
         #[cfg(feature = "train")]
         {
+            for (key, model) in [
+                ("sft.model.path", self.sft.as_ref().map(|sft| &sft.model.path)),
+                ("grpo.model.path", self.grpo.as_ref().map(|grpo| &grpo.model.path)),
+            ] {
+                let problem = model.and_then(|path| path_problem(path));
+                found.extend(problem.map(|problem| format!("{key}: {problem}")));
+            }
             let sft = self.sft.iter().flat_map(SftSection::validate);
             found.extend(sft.map(|problem| format!("sft.{problem}")));
             let grpo = self.grpo.iter().flat_map(GrpoSection::validate);
@@ -279,6 +293,18 @@ impl Config {
             *path = paths::expand(path);
         }
         self
+    }
+}
+
+/// What is wrong with a path after its leading `$DRGYM_HOME` or `~` was replaced.
+fn path_problem(path: &Path) -> Option<String> {
+    let first = path.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
+    match first {
+        None => Some("must name a file or folder, found an empty text".into()),
+        Some(first) if first.starts_with('$') => {
+            Some(format!("only a leading $DRGYM_HOME or ~ is replaced, found {first}"))
+        }
+        Some(_) => None,
     }
 }
 

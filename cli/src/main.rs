@@ -36,6 +36,7 @@ fn main() -> std::process::ExitCode {
     // Logging goes to standard error, which is talk; standard output is data.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("DRGYM_LOG").unwrap_or_else(|_| "warn".into()),
         )

@@ -53,8 +53,8 @@ pub struct StepInfo {
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
     /// The search engine failed.
-    #[error(transparent)]
-    Search(SearchError),
+    #[error("{0}")]
+    Search(#[source] SearchError),
     /// The environment was used out of order.
     #[error("{0}")]
     Misuse(&'static str),

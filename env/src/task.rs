@@ -3,6 +3,7 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
+use drgym_search::lines;
 use serde::{Deserialize, Serialize};
 
 /// One question, one line of a tasks file (JSONL).
@@ -128,13 +129,17 @@ pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TaskFileError> {
     let reader = std::io::BufReader::new(std::fs::File::open(path).map_err(io)?);
     let mut tasks: Vec<Task> = Vec::new();
     let mut seen = std::collections::HashMap::new();
-    for (index, line) in reader.lines().enumerate() {
+    for (index, line) in reader.split(b'\n').enumerate() {
         let line = line.map_err(io)?;
+        let malformed = |reason| TaskFileError::Malformed { path: path.to_owned(), line: index + 1, reason };
+        let line = lines::text(index + 1, &line).map_err(malformed)?;
         if line.trim().is_empty() {
             continue;
         }
-        let malformed = |reason| TaskFileError::Malformed { path: path.to_owned(), line: index + 1, reason };
-        let task: Task = serde_json::from_str(&line).map_err(|error| malformed(error.to_string()))?;
+        let task: Task = serde_json::from_str(line).map_err(|error| malformed(lines::json_fault(&error)))?;
+        if task.id.trim().is_empty() {
+            return Err(malformed("the id is empty".into()));
+        }
         if task.question.trim().is_empty() {
             return Err(malformed("the question is empty".into()));
         }
@@ -155,6 +160,26 @@ pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TaskFileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over_and_faults_name_line_and_column() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            read_tasks(&path).map_err(|error| error.to_string())
+        };
+        let task = br#"{"id":"1","question":"q?","answers":["a"]}"#;
+        assert_eq!(read(&[b"\xef\xbb\xbf", &task[..], b"\r\n\n"].concat()).unwrap().len(), 1);
+        for (second, said) in [
+            (&b"{\"id\":\"\xff\"}"[..], ":2: not a task: not UTF-8: byte 7 of the line does not decode"),
+            (br#"{"id":"2","question":"q?","answers":[}"#, ":2: not a task: expected value at column 38"),
+            (br#"{"id":" ","question":"q?","answers":["a"]}"#, ":2: not a task: the id is empty"),
+        ] {
+            let error = read(&[&task[..], b"\n", second].concat()).unwrap_err();
+            assert!(error.ends_with(said), "{error}");
+        }
+    }
 
     #[test]
     fn findings_are_shown_as_whole_words_and_numbers() {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use drgym_env::Task;
 use drgym_env::task::{TaskFileError, read_tasks};
+use drgym_search::lines;
 use serde_json::{Map, Value};
 
 /// A set of questions with a name, a file format and terms of use.
@@ -121,19 +122,20 @@ impl Benchmark for PlainQa {
         let reader = std::io::BufReader::new(std::fs::File::open(path).map_err(io)?);
         let mut tasks = Vec::new();
         let mut seen: HashMap<String, usize> = HashMap::new();
-        for (index, line) in reader.lines().enumerate() {
+        for (index, line) in reader.split(b'\n').enumerate() {
             let line = line.map_err(io)?;
-            if line.trim().is_empty() {
-                continue;
-            }
             let malformed = |reason: String| BenchmarkError::Malformed {
                 path: path.to_owned(),
                 line: index + 1,
                 benchmark: self.name(),
                 reason,
             };
+            let line = lines::text(index + 1, &line).map_err(malformed)?;
+            if line.trim().is_empty() {
+                continue;
+            }
             let record: Map<String, Value> =
-                serde_json::from_str(&line).map_err(|error| malformed(error.to_string()))?;
+                serde_json::from_str(line).map_err(|error| malformed(lines::json_fault(&error)))?;
             let task = plain_task(record).map_err(malformed)?;
             if let Some(first) = seen.insert(task.id.clone(), index + 1) {
                 return Err(malformed(format!("the id {:?} stands in line {first} already", task.id)));

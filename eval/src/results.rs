@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use drgym_env::Trace;
-use drgym_search::artefact::{ArtefactError, write_file};
+use drgym_search::artefact::{ArtefactError, FolderInProgress, holds_only, write_file};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,6 +17,15 @@ pub const RESULTS_VERSION: u32 = 1;
 const RESULTS: &str = "results.json";
 /// The episodes within a results folder.
 const TRACES: &str = "traces.jsonl";
+
+/// What an evaluation leaves that is not to count as one, and its episodes.
+const REFUSED: [&str; 2] = ["refused.json", "refused-traces.jsonl"];
+
+/// Every file that an evaluation writes.
+const OURS: [&str; 4] = [RESULTS, TRACES, REFUSED[0], REFUSED[1]];
+
+/// Stands in folders that are something else: an index, a set of tasks.
+const MANIFEST: &str = "manifest.json";
 
 /// What `results.json` holds: the figures, and everything needed to get them again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,6 +100,12 @@ pub enum ResultsError {
         expected: &'static str,
         /// `file` or `folder`.
         found: &'static str,
+    },
+    /// The folder is an index or a set of tasks.
+    #[error("{path} holds an index or tasks (it has a manifest.json); results need a folder of their own")]
+    Taken {
+        /// The folder.
+        path: PathBuf,
     },
     /// A newer program wrote the results.
     #[error("{path} has version {found} of the results format, expected at most {known}")]
@@ -176,9 +191,41 @@ fn parse_traces(text: &str, path: &Path) -> Result<Vec<Trace>, ResultsError> {
 impl Results {
     /// Writes `results.json` and `traces.jsonl` into a folder, the results last: where they stand, all is there.
     pub fn write(&self, folder: &Path, traces: &[Trace]) -> Result<(), ResultsError> {
+        // Over an older evaluation both files must come at once: either alone belongs to nothing.
+        if folder.join(RESULTS).exists() && holds_only(folder, |name| OURS.contains(&name)) {
+            let both = FolderInProgress::new(folder)?;
+            self.write_as(both.path(), traces, RESULTS, TRACES)?;
+            return Ok(both.replace()?);
+        }
+        self.write_as(folder, traces, RESULTS, TRACES)?;
+        for name in REFUSED {
+            let path = folder.join(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the same as `refused.json` and `refused-traces.jsonl`, which nobody takes for results.
+    pub fn write_refused(&self, folder: &Path, traces: &[Trace]) -> Result<(), ResultsError> {
+        let [results, episodes] = REFUSED;
+        self.write_as(folder, traces, results, episodes)
+    }
+
+    fn write_as(
+        &self,
+        folder: &Path,
+        traces: &[Trace],
+        results: &str,
+        episodes: &str,
+    ) -> Result<(), ResultsError> {
         std::fs::create_dir_all(folder).map_err(io("create", folder))?;
-        write_traces(&folder.join(TRACES), traces)?;
-        Ok(write_file(&folder.join(RESULTS), |file| {
+        write_traces(&folder.join(episodes), traces)?;
+        Ok(write_file(&folder.join(results), |file| {
             serde_json::to_writer_pretty(&mut *file, self)?;
             file.write_all(b"\n")
         })?)
@@ -272,7 +319,10 @@ pub struct Place {
 impl Place {
     /// Makes a folder, with those above it, for [`Results::write`], and makes sure that files can be written there.
     pub fn folder(path: &Path) -> Result<Self, ResultsError> {
-        for file in [RESULTS, TRACES].map(|name| path.join(name)) {
+        if path.join(MANIFEST).exists() {
+            return Err(ResultsError::Taken { path: path.to_owned() });
+        }
+        for file in OURS.map(|name| path.join(name)) {
             if file.is_dir() {
                 return Err(misplaced(&file, "file", "folder"));
             }

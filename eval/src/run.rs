@@ -35,7 +35,8 @@ pub enum EvaluationError {
         samples: u32,
     },
     /// The episodes could not be played.
-    #[error(transparent)]
+    // Not transparent: a caller must find this error among the causes to tell an interruption from a failure.
+    #[error("{0}")]
     Rollout(#[from] RolloutError),
     /// The figures could not be computed.
     #[error(transparent)]

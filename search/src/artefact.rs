@@ -24,13 +24,26 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Artefa
     move |source| ArtefactError { action, path, source }
 }
 
-/// Writes a file under a temporary name in the same folder, brings it to the disk and renames it.
+/// Writes a file under a temporary name in the same folder, brings it to the disk and renames it. A link stays and what
+/// it leads to is replaced; a device or a pipe, such as `/dev/stdout`, is written to as it is.
 pub fn write_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), ArtefactError> {
+    let path = &followed(path);
+    if let Some(file) = stream(path)? {
+        let mut buffered = BufWriter::with_capacity(1 << 18, &file);
+        return write(&mut buffered).and_then(|()| buffered.flush()).map_err(failed("write", path));
+    }
     let folder = parent(path);
-    let (part, file) = create_unique(path, |part| File::options().write(true).create_new(true).open(part))?;
+    remove_left_behind(folder, &temporary_prefix(path)?);
+    let (part, file) = loop {
+        let create = |part: &Path| File::options().write(true).create_new(true).open(part);
+        let (part, file) = create_unique(path, create)?;
+        if held(&file, &part) {
+            break (part, file);
+        }
+    };
     let written = (|| {
         let mut buffered = BufWriter::with_capacity(1 << 18, &file);
         write(&mut buffered).and_then(|()| buffered.flush()).map_err(failed("write", path))?;
@@ -44,6 +57,30 @@ pub fn write_file(
     }
     written?;
     sync_folder(folder)
+}
+
+/// Where a path leads: through links to what they name, be it there or not.
+fn followed(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many links as Linux follows; what goes round in a circle is refused when it is opened.
+    for _ in 0..40 {
+        match fs::read_link(&path) {
+            // A relative link starts at the folder in which it lies.
+            Ok(next) => path = parent(&path).join(next),
+            Err(_) => break,
+        }
+    }
+    path
+}
+
+/// Opens what is neither a plain file nor a folder, and must not be replaced by a file; `None` for anything else.
+fn stream(path: &Path) -> Result<Option<File>, ArtefactError> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => {
+            File::options().write(true).open(path).map(Some).map_err(failed("open", path))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// What temporary names begin with, for whoever may remove what a killed program left.
@@ -103,8 +140,10 @@ pub struct FolderInProgress {
 }
 
 impl FolderInProgress {
-    /// Makes an empty folder for `place`, with the folders above it.
+    /// Makes an empty folder for `place`, with the folders above it. Where `place` is a link, it stays, and the place is
+    /// where it leads.
     pub fn new(place: &Path) -> Result<Self, ArtefactError> {
+        let place = &followed(place);
         let folder = parent(place);
         fs::create_dir_all(folder).map_err(failed("create", folder))?;
         remove_left_behind(folder, &temporary_prefix(place)?);
@@ -115,10 +154,7 @@ impl FolderInProgress {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(failed("open", &part)(error)),
             };
-            // Another program may have taken the new folder for one left behind before the lock was there. Where locks
-            // are not supported nobody takes anything.
-            let taken = matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)) || !part.exists();
-            if !taken {
+            if held(&lock, &part) {
                 return Ok(Self { path: Some(part), place: place.to_owned(), _lock: lock });
             }
         }
@@ -169,7 +205,13 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes folders in progress that nobody fills any more. What cannot be removed is left alone: it is in nobody's way.
+/// Takes the lock that says that somebody works on `part`. `false` if another program has taken it for left behind before
+/// the lock was there; where locks are not supported nobody takes anything.
+fn held(lock: &File, part: &Path) -> bool {
+    !matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)) && part.exists()
+}
+
+/// Removes files and folders in progress that nobody fills any more. What cannot be removed is left alone: it is in nobody's way.
 fn remove_left_behind(folder: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -177,13 +219,13 @@ fn remove_left_behind(folder: &Path, prefix: &str) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         // The only copy of an old folder may lie under such a name; see `replace`.
-        if !name.starts_with(prefix) || name.ends_with(".replaced") || !path.is_dir() {
+        if !name.starts_with(prefix) || name.ends_with(".replaced") {
             continue;
         }
         let Ok(lock) = File::open(&path) else { continue };
         if lock.try_lock().is_ok() {
             tracing::info!(path = %path.display(), "removing what an interrupted run left behind");
-            let _ = fs::remove_dir_all(&path);
+            let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }
         // Held until the folder is gone: a program that made it just now sees that it was taken.
         drop(lock);
@@ -237,6 +279,37 @@ mod tests {
         assert_eq!(error.action, "write");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(folder.path()), ["results.json"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_and_devices_are_written_to() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("data")).unwrap();
+        symlink("data/real", at("link")).unwrap();
+        for text in ["first", "second"] {
+            write_file(&at("link"), |file| file.write_all(text.as_bytes())).unwrap();
+            assert_eq!(fs::read_to_string(at("data/real")).unwrap(), text);
+        }
+        symlink(at("data/index"), at("index")).unwrap();
+        for round in ["1", "2"] {
+            let part = FolderInProgress::new(&at("index")).unwrap();
+            fs::write(part.path().join("round"), round).unwrap();
+            part.replace().unwrap();
+            assert_eq!(fs::read_to_string(at("data/index/round")).unwrap(), round);
+        }
+        assert!(at("link").is_symlink() && at("index").is_symlink());
+        assert_eq!(names(&at("data")), ["index", "real"]);
+
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+        let pipe = at("pipe");
+        let reader = std::thread::spawn(move || fs::read_to_string(pipe).unwrap());
+        write_file(&at("pipe"), |file| file.write_all(b"through")).unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+        assert!(fs::metadata(at("pipe")).unwrap().file_type().is_fifo());
     }
 
     #[test]
@@ -296,6 +369,18 @@ mod tests {
         fs::create_dir(folder.path().join(".index.part-dead")).unwrap();
         fs::write(folder.path().join(".index.part-dead/vectors"), "half").unwrap();
         fs::create_dir(folder.path().join(".other.part-dead")).unwrap();
+        fs::write(folder.path().join(".index.part-dead-file"), "half").unwrap();
+        write_file(&place, |file| {
+            assert_eq!(names(folder.path()).len(), 2, "its own and that of another place");
+            // What is being written is not taken for left behind.
+            write_file(&place, |inner| inner.write_all(b"inner"))
+                .map_err(io::Error::other)
+                .and_then(|()| file.write_all(b"outer"))
+        })
+        .unwrap();
+        assert_eq!(fs::read_to_string(&place).unwrap(), "outer");
+        fs::remove_file(&place).unwrap();
+
         let alive = FolderInProgress::new(&place).unwrap();
         let second = FolderInProgress::new(&place).unwrap();
         assert!(alive.path().is_dir() && second.path().is_dir());

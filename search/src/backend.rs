@@ -139,6 +139,9 @@ pub enum SearchError {
         /// The request in words.
         request: String,
     },
+    /// The index is not as it was written.
+    #[error("{0}")]
+    Damaged(String),
     /// A fault inside our own engine.
     #[error("search engine fault: {0}")]
     Internal(String),

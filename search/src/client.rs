@@ -20,6 +20,9 @@ pub use key::is_key_variable;
 /// Longest wait between attempts; where a server asks for more, the request fails at once.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
+/// Waits of this length are told: whoever looks on wonders by then.
+const TELLING: Duration = Duration::from_secs(5);
+
 /// Largest answer that is read, in bytes.
 const LARGEST_BODY: usize = 256 << 20;
 
@@ -146,7 +149,8 @@ impl DeepResearchGymBackend {
                     let reason = format!("HTTP {} {}", status.as_u16(), server_words(&body));
                     (self.quote(&reason), retry_after(&headers), is_busy)
                 }
-                Err(reason) => (self.quote(&reason), None, false),
+                Err(Broken { reason, again: true }) => (self.quote(&reason), None, false),
+                Err(Broken { reason, again: false }) => return Err(Failure::Error(self.protocol(&reason))),
             };
             let attempts = failed + busy + 1;
             let unavailable = |reason| SearchError::Unavailable { engine: self.engine(), reason };
@@ -168,7 +172,18 @@ impl DeepResearchGymBackend {
             }
             let wait = asked.unwrap_or_default() + growing_wait(self.options.backoff, *count, jitter());
             *count += 1;
-            tracing::debug!(engine = self.engine(), reason, ?wait, "retrying");
+            if wait >= TELLING {
+                let seconds = wait.as_secs();
+                tracing::warn!(
+                    engine = self.engine(),
+                    reason,
+                    attempts,
+                    seconds,
+                    "no answer yet; trying again"
+                );
+            } else {
+                tracing::debug!(engine = self.engine(), reason, ?wait, "retrying");
+            }
             tokio::time::sleep(wait).await;
         }
     }
@@ -177,16 +192,17 @@ impl DeepResearchGymBackend {
         &self,
         url: &Url,
         parameters: &[(&str, &str)],
-    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), String> {
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Broken> {
         // The address may carry the query text; it has no place in an error message.
-        let explain = |error: reqwest::Error| chain(&error.without_url());
+        let explain = |error: reqwest::Error| Broken { reason: chain(&error.without_url()), again: true };
         let mut response = self.http.get(url.clone()).query(parameters).send().await.map_err(explain)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(explain)? {
             body.extend_from_slice(&chunk);
             if body.len() > LARGEST_BODY {
-                return Err(format!("the answer is larger than {LARGEST_BODY} bytes"));
+                let reason = format!("the answer is larger than {LARGEST_BODY} bytes");
+                return Err(Broken { reason, again: false });
             }
         }
         Ok((status, headers, body))
@@ -199,7 +215,9 @@ impl DeepResearchGymBackend {
     /// What a server said, in a line of bounded length and without the key: it goes into logs and traces.
     fn quote(&self, text: &str) -> String {
         let redacted = self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
-        let line = redacted.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A server must not steer the terminal on which this is read.
+        let plain: String = redacted.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
         if line.chars().count() > EXCERPT {
             line.chars().take(EXCERPT).chain("…".chars()).collect()
         } else {
@@ -311,6 +329,12 @@ impl SearchBackend for DeepResearchGymBackend {
     fn name(&self) -> String {
         format!("deepresearchgym:{}", self.options.base_url)
     }
+}
+
+/// Why there is no answer, and whether another attempt could bring one.
+struct Broken {
+    reason: String,
+    again: bool,
 }
 
 /// Why there is no body.

@@ -18,6 +18,7 @@
 //! | [`recorded`] | [`Recorded`]: answers of a live engine, kept and replayed | |
 //! | [`faulty`] | [`Faulty`]: faults on purpose | |
 //! | [`artefact`] | files and folders that appear when they are whole | |
+//! | [`lines`] | lines of JSONL files and their faults | |
 //! | [`evaluate`](mod@evaluate) | retrieval metrics, judgements, reports | |
 //! | `corpus` | readers of JSONL and of the World Factbook | `corpora` |
 //! | `chunk` | cutting documents | `engine` |
@@ -42,6 +43,7 @@ pub mod faulty;
 pub mod index;
 #[cfg(feature = "engine")]
 mod kernels;
+pub mod lines;
 #[cfg(feature = "engine")]
 pub mod local;
 pub mod recorded;

@@ -141,15 +141,22 @@ impl Inner {
             vector
         };
         let ranked = self.index.search(&vector, k);
+        if ranked.first().is_some_and(|best| best.score.is_nan()) {
+            let path = self.index.info().path.display();
+            return Err(SearchError::Damaged(format!(
+                "{path}: vectors that are no numbers; `drgym index verify` tells more"
+            )));
+        }
         ranked
             .into_iter()
             .map(|ranked| {
-                let document = self.index.documents().get(ranked.document).map_err(internal)?;
+                let document =
+                    self.index.documents().get(ranked.document).map_err(|error| damaged(&error))?;
                 let range = self.index.chunk_range(ranked.chunk);
                 let Some(text) = document.text.get(range) else {
                     let reason =
                         format!("chunk {} lies outside the text of {}", ranked.chunk, document.doc_id);
-                    return Err(SearchError::Internal(reason));
+                    return Err(SearchError::Damaged(reason));
                 };
                 let hit = SearchHit {
                     doc_id: document.doc_id.clone(),
@@ -172,7 +179,7 @@ impl Inner {
             }
             PageRequest::DocId(doc_id) => (documents.by_doc_id(doc_id), "doc_id", doc_id.as_str()),
         };
-        match found.map_err(internal)? {
+        match found.map_err(|error| damaged(&error))? {
             Some((_, document)) => Ok(document),
             None => Err(SearchError::NotFound { what, value: value.to_owned() }),
         }
@@ -187,6 +194,10 @@ fn check(query: &str, k: usize) -> Result<(), SearchError> {
         return Err(SearchError::BadRequest("k is 0, expected at least 1".to_owned()));
     }
     Ok(())
+}
+
+fn damaged(error: &IndexError) -> SearchError {
+    SearchError::Damaged(error.to_string())
 }
 
 fn internal(error: impl std::fmt::Display) -> SearchError {

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Page, PageRequest, Provenance, SearchBackend, SearchError, SearchResponse};
+use crate::lines::json_fault;
 
 /// Why a recording cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -227,7 +228,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<HashMap<String, Answer>, Recording
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
     {
         let wrong = |reason: String| RecordingError::Line { path: path.to_owned(), line: number + 1, reason };
-        let line: Line = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
+        let line: Line = serde_json::from_slice(line).map_err(|error| wrong(json_fault(&error)))?;
         let expected = key(&line.request).map_err(|error| wrong(error.to_string()))?;
         if line.key != expected {
             return Err(wrong(format!("its key is {}, its request has {expected}", line.key)));

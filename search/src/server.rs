@@ -31,10 +31,14 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::backend::{PageRequest, SearchError};
@@ -53,6 +57,9 @@ pub struct ServeOptions {
     pub indexes: Vec<(String, LocalBackend)>,
     /// Longest time for one answer, waiting for its turn included.
     pub timeout: Duration,
+    /// Longest time for the head of a request to come, counted from the answer before it or from the opening of the
+    /// connection, which is then closed: clients that stop half way must not use up the connections of the system.
+    pub idle_timeout: Duration,
     /// Searches and fetches of each index that are computed at the same time; further ones wait their turn, in the
     /// order in which they came.
     pub concurrency: usize,
@@ -103,7 +110,8 @@ impl ServerHandle {
         format!("http://{}", self.addr)
     }
 
-    /// Takes no more requests, answers those that have begun, and ends.
+    /// Takes no more requests, answers those that have begun, and ends; at the latest after the time limit of an answer,
+    /// since a client that does not read its answer would otherwise keep the server for ever.
     pub async fn shutdown(mut self) -> Result<(), ServeError> {
         self.stop = None;
         self.finished().await
@@ -144,11 +152,56 @@ pub async fn serve(options: ServeOptions) -> Result<ServerHandle, ServeError> {
     let listener = TcpListener::bind(options.addr).await.map_err(listen)?;
     let addr = listener.local_addr().map_err(listen)?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(async move {
-        // An error means that the sender is gone, which asks for the same.
-        axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) }).await
-    });
+    let (idle, grace) = (options.idle_timeout, options.timeout);
+    let task = tokio::spawn(accept(listener, router, idle, grace, stopped));
     Ok(ServerHandle { addr, stop: Some(stop), task })
+}
+
+/// Accepts connections until `stopped` is resolved or its sender is gone; then the open ones have `grace` to finish.
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    idle: Duration,
+    grace: Duration,
+    stopped: oneshot::Receiver<()>,
+) -> std::io::Result<()> {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(idle);
+    let open = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    tokio::pin!(stopped);
+    loop {
+        let stream = tokio::select! {
+            _ = &mut stopped => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, open = connections.len(), "no connection was accepted");
+                    // Too many open files, most likely: they become fewer when clients go.
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+            },
+        };
+        while connections.try_join_next().is_some() {}
+        // Answers are small and whole; waiting to fill a packet only delays them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection was gone before it was served");
+            continue;
+        }
+        let service = TowerToHyperService::new(router.clone());
+        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        connections.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(grace, open.shutdown()).await.is_err() {
+        tracing::warn!("connections were closed before their answers were read");
+    }
+    Ok(())
 }
 
 struct Served {

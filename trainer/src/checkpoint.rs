@@ -10,18 +10,20 @@
 //!   manifest.json                                       length and blake3 of every file above
 //! ```
 //!
-//! A checkpoint is written to a hidden folder beside its place, brought to the disk and renamed: a reader never
-//! sees half of one. [`Manifest::content_hash`] covers everything but the manifest itself, so two runs of the same
+//! A checkpoint is written to a hidden folder beside its place, brought to the disk and renamed, or exchanged for the
+//! one that lies there: a reader never sees half of one, and a step that is written again never lacks a whole one.
+//! [`Manifest::content_hash`] covers everything but the manifest itself, so two runs of the same
 //! seed can be compared by one string.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use drgym_search::artefact::{ArtefactError, sync_folder};
+use drgym_search::artefact::{ArtefactError, FolderInProgress, sync_folder};
 use serde::{Deserialize, Serialize};
 
 use crate::grpo::GrpoMetrics;
+use crate::metrics::SkippedUpdate;
 
 /// Version of the folder's format.
 pub const CHECKPOINT_FORMAT: u32 = 1;
@@ -37,6 +39,8 @@ pub const OPTIMIZER: &str = "trainer_state/optimizer.safetensors";
 pub const CONFIG: &str = "trainer_state/config.toml";
 /// The adapter within a checkpoint.
 pub const ADAPTER: &str = "adapter";
+/// The chat template of a model folder, where it is a file of its own. It shapes every prompt.
+const CHAT_TEMPLATE: &str = "chat_template.jinja";
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -105,13 +109,44 @@ pub struct RunState {
     pub model_hash: String,
     /// Updates in a row, up to now, whose gradient was not finite.
     pub skipped_in_row: u64,
-    /// Share of right answers on the development tasks before the first step.
+    /// Share of right answers on the development tasks before the first step, counted as in [`Best`].
     pub start_accuracy: Option<f64>,
     /// The best evaluation so far.
     pub best: Option<Best>,
     /// Metrics of a step that is done, but whose evaluation was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreported: Option<GrpoMetrics>,
+    /// Why the run ended for good, where a guard ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stop>,
+}
+
+/// What a guard ended a run for. It is kept, so that a run that is resumed neither counts as finished nor trains on
+/// past it without a word.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// The policy left the reference, or the policy that drew its tokens, by more than allowed.
+    KlLimit {
+        /// Nats a token.
+        kl: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// The entropy left its bounds.
+    EntropyLimit {
+        /// Nats a token.
+        entropy: f64,
+        /// The bound that was crossed.
+        limit: f64,
+    },
+    /// Loss or gradient was not finite again and again.
+    NotFinite {
+        /// Updates in a row.
+        in_row: u64,
+        /// The last of them.
+        last: SkippedUpdate,
+    },
 }
 
 /// The best evaluation of a run.
@@ -119,7 +154,8 @@ pub struct RunState {
 pub struct Best {
     /// The step after which it was made.
     pub step: u64,
-    /// Share of right answers.
+    /// Share of right answers among all episodes. One that was dropped counts as not right: evaluations of which
+    /// different episodes were spared could not be compared otherwise.
     pub accuracy: f64,
 }
 
@@ -168,21 +204,31 @@ pub struct CheckpointStore {
 }
 
 impl CheckpointStore {
-    /// The checkpoints of the run in `run`. Creates their folder and removes what an interrupted write left.
+    /// The checkpoints of the run in `run`. Creates their folder, brings back a checkpoint that had made way for a
+    /// successor that never came, and removes what else an interrupted write left.
     pub fn open(run: &Path) -> Result<Self, CheckpointError> {
         let folder = run.join(CHECKPOINTS);
         std::fs::create_dir_all(&folder).map_err(io("create", &folder))?;
-        for entry in std::fs::read_dir(&folder).map_err(io("list", &folder))? {
-            let entry = entry.map_err(io("list", &folder))?;
+        let store = Self { folder };
+        for entry in std::fs::read_dir(&store.folder).map_err(io("list", &store.folder))? {
+            let entry = entry.map_err(io("list", &store.folder))?;
             // Everything hidden in here is the unfinished work of a process that is gone.
-            if entry.file_name().to_string_lossy().starts_with('.') {
-                let path = entry.path();
-                let removed =
-                    if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-                removed.map_err(io("remove", &path))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                store.tidy(&entry.path(), &name)?;
             }
         }
-        Ok(Self { folder })
+        Ok(store)
+    }
+
+    fn tidy(&self, path: &Path, name: &str) -> Result<(), CheckpointError> {
+        if let Some(step) = replaced_step(name)
+            && !self.path(step).exists()
+        {
+            return std::fs::rename(path, self.path(step)).map_err(io("rename", path));
+        }
+        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        removed.map_err(io("remove", path))
     }
 
     /// The folder of a step, whether or not it exists.
@@ -190,8 +236,8 @@ impl CheckpointStore {
         self.folder.join(format!("step_{step}"))
     }
 
-    /// Writes a checkpoint. `fill` creates the folder that it is given and puts the model's files and [`OPTIMIZER`]
-    /// there; the rest is added here.
+    /// Writes a checkpoint, in exchange for the one of the same step if there is one. `fill` puts the model's files and
+    /// [`OPTIMIZER`] into the empty folder that it is given; the rest is added here.
     pub fn write<E: From<CheckpointError>>(
         &self,
         state: &RunState,
@@ -199,45 +245,12 @@ impl CheckpointStore {
         metrics_offset: u64,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<Checkpoint, E> {
-        let temporary = self.folder.join(format!(".step_{}.{}", state.step, std::process::id()));
-        if temporary.exists() {
-            std::fs::remove_dir_all(&temporary).map_err(io("remove", &temporary))?;
-        }
-        let written =
-            fill(&temporary).and_then(|()| Ok(self.seal(&temporary, state, config, metrics_offset)?));
-        if written.is_err() {
-            // A full disk must not stay full because of what did not fit. The error to tell is the first one.
-            let _ = std::fs::remove_dir_all(&temporary);
-        }
-        written
-    }
-
-    fn seal(
-        &self,
-        temporary: &Path,
-        state: &RunState,
-        config: &str,
-        metrics_offset: u64,
-    ) -> Result<Checkpoint, CheckpointError> {
-        write_file(&temporary.join(STATE), &to_json(state, temporary)?)?;
-        write_file(&temporary.join(CONFIG), config.as_bytes())?;
-        let mut files = BTreeMap::new();
-        collect_files(temporary, temporary, &mut files)?;
-        let manifest = Manifest {
-            format_version: CHECKPOINT_FORMAT,
-            step: state.step,
-            content_hash: content_hash(&files),
-            metrics_offset,
-            files,
-        };
-        write_file(&temporary.join(MANIFEST), &to_json(&manifest, temporary)?)?;
-        sync_tree(temporary)?;
         let path = self.path(state.step);
-        if path.exists() {
-            self.remove(state.step)?;
-        }
-        std::fs::rename(temporary, &path).map_err(io("rename", temporary))?;
-        sync_folder(&self.folder)?;
+        // Removed when it is dropped unplaced: a full disk must not stay full because of what did not fit.
+        let part = FolderInProgress::new(&path).map_err(CheckpointError::from)?;
+        fill(part.path())?;
+        let manifest = seal(part.path(), state, config, metrics_offset)?;
+        part.replace().map_err(CheckpointError::from)?;
         Ok(Checkpoint { path, manifest, state: state.clone(), config: config.to_owned() })
     }
 
@@ -302,6 +315,36 @@ impl CheckpointStore {
         }
         Ok(())
     }
+}
+
+/// Adds what is the same in all checkpoints to a folder that holds the tensors, and brings all of it to the disk.
+fn seal(
+    folder: &Path,
+    state: &RunState,
+    config: &str,
+    metrics_offset: u64,
+) -> Result<Manifest, CheckpointError> {
+    write_file(&folder.join(STATE), &to_json(state, folder)?)?;
+    write_file(&folder.join(CONFIG), config.as_bytes())?;
+    let mut files = BTreeMap::new();
+    collect_files(folder, folder, &mut files)?;
+    let manifest = Manifest {
+        format_version: CHECKPOINT_FORMAT,
+        step: state.step,
+        content_hash: content_hash(&files),
+        metrics_offset,
+        files,
+    };
+    write_file(&folder.join(MANIFEST), &to_json(&manifest, folder)?)?;
+    sync_tree(folder)?;
+    Ok(manifest)
+}
+
+/// The step of a checkpoint that was renamed to make way for its successor, on a file system that cannot exchange two
+/// folders in one step; see [`FolderInProgress::replace`].
+fn replaced_step(name: &str) -> Option<u64> {
+    let (step, _) = name.strip_suffix(".replaced")?.strip_prefix(".step_")?.split_once(".part-")?;
+    step.parse().ok()
 }
 
 /// Reads a checkpoint and checks every file against the manifest.
@@ -385,16 +428,16 @@ fn changed_lines(old: &str, new: &str) -> Vec<String> {
     if lines.is_empty() { vec!["the order of its lines".into()] } else { lines }
 }
 
-/// blake3 over the files of a model folder that decide what it computes, in hex: `*.json` and `*.safetensors`
-/// directly in it, by name.
+/// blake3 over the files of a model folder that decide what it computes and what it is asked, in hex: `*.json`,
+/// `*.safetensors` and the chat template directly in it, by name.
 pub fn model_hash(folder: &Path) -> Result<String, CheckpointError> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).map_err(io("list", folder))? {
         let entry = entry.map_err(io("list", folder))?;
         let path = entry.path();
-        let weighty =
-            path.extension().is_some_and(|extension| extension == "json" || extension == "safetensors");
         let name = entry.file_name().to_string_lossy().into_owned();
+        let weighty = name == CHAT_TEMPLATE
+            || path.extension().is_some_and(|extension| extension == "json" || extension == "safetensors");
         if weighty && name != MANIFEST && path.is_file() {
             files.insert(name, describe(&path).map_err(io("read", &path))?);
         }

@@ -7,7 +7,7 @@ use drgym_search::artefact::ArtefactError;
 use crate::algorithm::advantage::AdvantageError;
 use crate::checkpoint::CheckpointError;
 use crate::device::DeviceError;
-use crate::metrics::MetricsError;
+use crate::metrics::{MetricsError, SkippedUpdate};
 use crate::model::ModelError;
 use crate::optimizer::OptimizerError;
 use crate::sampler::SamplerError;
@@ -31,6 +31,21 @@ pub enum TrainError {
     #[error("{path} holds no run to resume; start it without --resume")]
     NoRun {
         /// The folder.
+        path: PathBuf,
+    },
+    /// The folder is an index or a set of tasks.
+    #[error("{path} holds an index or tasks (it has a manifest.json); a run needs a folder of its own")]
+    Taken {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run had checkpoints, and they are gone.
+    #[error(
+        "{path} has had checkpoints, but none is left: beginning again would cut off the metrics of the steps that it \
+         did; bring its folder checkpoints back, or start a new run in another folder"
+    )]
+    CheckpointsLost {
+        /// The run's folder.
         path: PathBuf,
     },
     /// Another process works in the folder.
@@ -70,7 +85,8 @@ pub enum TrainError {
     /// Loss or gradient was not finite again and again.
     #[error(
         "step {step}: {in_row} updates in a row were not finite ({reason}); last samples: {samples}; \
-         lower the learning rate or look at these samples"
+         --resume does not go on past this: look at these samples, and start a new run, with its model.path at a \
+         checkpoint of this one and a lower learning rate"
     )]
     NotFinite {
         /// The step.
@@ -122,4 +138,11 @@ pub enum TrainError {
     /// Metrics cannot be written.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+}
+
+impl TrainError {
+    /// What a run comes to that ended after `step`, when `in_row` updates had been left out, one after another.
+    pub(crate) fn not_finite(step: u64, in_row: u64, last: &SkippedUpdate) -> Self {
+        Self::NotFinite { step, in_row, reason: last.reason.clone(), samples: last.samples.join(", ") }
+    }
 }

@@ -38,7 +38,7 @@ pub struct EpisodeMetrics {
     pub dropped_by: BTreeMap<String, usize>,
     /// Mean reward; `None` when nothing was scored.
     pub reward_mean: Option<f64>,
-    /// Share of right answers.
+    /// Share of right answers among the episodes with a reward; see [`right_of_all`](Self::right_of_all).
     pub accuracy: Option<f64>,
     /// Share of episodes that gave an answer.
     pub answered: Option<f64>,
@@ -100,6 +100,16 @@ impl EpisodeMetrics {
         metrics.surprisal = (count > 0).then(|| sum / count as f64);
         metrics
     }
+
+    /// Share of right answers among all episodes, those without a reward counted as not right; `None` when nothing was
+    /// scored. Unlike [`accuracy`](Self::accuracy) it does not rise when a hard question is dropped, so evaluations are
+    /// compared by it.
+    pub fn right_of_all(&self) -> Option<f64> {
+        let scored = self.episodes - self.dropped_samples;
+        // Rounded to the number of right answers that the mean was made of: equal numbers must compare as equal.
+        let right = (self.accuracy? * scored as f64).round();
+        Some(right / self.episodes as f64)
+    }
 }
 
 /// Why a trace takes no part in learning or in figures: the boundary that failed. `None` for a scored trace.
@@ -147,9 +157,10 @@ pub struct RatioMetrics {
     pub clip_fraction: f64,
     /// Share of tokens where the dual clip decides the loss.
     pub dual_clip_fraction: f64,
-    /// Mean k3 estimate of the divergence from the policy that drew the tokens, in nats a token.
+    /// Mean k3 estimate of KL(π_old ‖ π), in nats a token: π_old drew the tokens, so in this direction it is unbiased.
     pub kl_to_old: f64,
-    /// Mean absolute difference between the sampler's and the trainer's log-probabilities in the first pass.
+    /// Mean absolute difference between the sampler's and the trainer's log-probabilities in the step's first update that
+    /// was applied, before it changed the weights.
     pub sampler_gap: f64,
 }
 

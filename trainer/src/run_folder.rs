@@ -19,10 +19,81 @@ use crate::tensorboard::EVENT_FILE_PREFIX;
 const CONFIG_FILE: &str = "config.toml";
 /// The state before the first step in a run's folder: what a run without a checkpoint is made of.
 const START_FILE: &str = "start.json";
+/// Exists in the folder of a run that has had a checkpoint: without one such a run must not begin again.
+const CHECKPOINTED_FILE: &str = ".checkpointed";
 /// Locked while a process works in the folder.
 const LOCK_FILE: &str = ".lock";
 /// The episodes in a run's folder.
 const TRACES: &str = "traces";
+
+/// A run's folder that this process holds. Nothing that makes a run of it has been written yet: what only loading the
+/// model finds wrong must leave no run behind that the mended configuration could neither start nor resume.
+pub(crate) struct HeldFolder {
+    path: PathBuf,
+    fresh: RunState,
+    config: String,
+    last: Option<Checkpoint>,
+    lock: File,
+}
+
+impl HeldFolder {
+    /// Takes an empty or new folder for a run to start in, or the folder of the run to go on with.
+    ///
+    /// `fresh` is the state of a run before its first step. A run is gone on with only if it was made of the same
+    /// configuration, data and model.
+    pub(crate) fn take(out: &Path, resume: bool, fresh: RunState, config: &str) -> Result<Self, TrainError> {
+        match (resume, holds_run(out)) {
+            (false, true) => return Err(TrainError::RunExists { path: out.to_owned() }),
+            (true, false) => return Err(TrainError::NoRun { path: out.to_owned() }),
+            (false, false) if out.join("manifest.json").exists() => {
+                return Err(TrainError::Taken { path: out.to_owned() });
+            }
+            _ => {}
+        }
+        std::fs::create_dir_all(out).map_err(io(out))?;
+        let lock = lock(out)?;
+        if !resume && holds_run(out) {
+            // Another process has trained here since.
+            return Err(TrainError::RunExists { path: out.to_owned() });
+        }
+        let last = if resume { newest_checkpoint(out)? } else { None };
+        match &last {
+            Some(last) => check_same_run(&last.path, &last.state, &last.config, &fresh, config)?,
+            None => check_noted_start(out, &fresh, config)?,
+        }
+        Ok(Self { path: out.to_owned(), fresh, config: config.to_owned(), last, lock })
+    }
+
+    /// The newest whole checkpoint of the run to go on with.
+    pub(crate) fn last(&self) -> Option<&Checkpoint> {
+        self.last.as_ref()
+    }
+
+    /// Begins to write. Whatever the run wrote behind its newest whole checkpoint is cut off; one that was interrupted
+    /// before its first checkpoint begins again.
+    pub(crate) fn begin(self) -> Result<RunFolder, TrainError> {
+        let Self { path, fresh, config, last, lock } = self;
+        remove_unfinished(&path)?;
+        remove_unfinished(&path.join(TRACES))?;
+        if last.is_none() {
+            note_start(&path, &fresh, &config)?;
+            remove_files(&path, |name| name.starts_with(EVENT_FILE_PREFIX))?;
+        }
+        let store = CheckpointStore::open(&path)?;
+        let (state, offset) = match &last {
+            Some(last) => {
+                store.set_aside_after(last.state.step)?;
+                note_checkpoint(&path)?;
+                (last.state.clone(), last.manifest.metrics_offset)
+            }
+            None => (fresh, 0),
+        };
+        remove_later_traces(&path, state.step)?;
+        let next_step = last.as_ref().map_or(0, |last| last.state.step + 1);
+        let metrics = MetricsLog::open(&path, offset, next_step)?;
+        Ok(RunFolder { path, store, config, metrics, state, last, _lock: lock })
+    }
+}
 
 /// A run's folder, open for writing, and the state that its next checkpoint will hold.
 pub(crate) struct RunFolder {
@@ -36,44 +107,6 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Starts a run in an empty or new folder, or goes on with the one that is there.
-    ///
-    /// `fresh` is the state of a run before its first step. A run is gone on with only if it was made of the same
-    /// configuration, data and model; whatever it wrote behind its newest whole checkpoint is cut off. One that was
-    /// interrupted before its first checkpoint begins again.
-    pub(crate) fn open(out: &Path, resume: bool, fresh: RunState, config: &str) -> Result<Self, TrainError> {
-        let occupied = [METRICS_FILE, CHECKPOINTS, START_FILE, CONFIG_FILE];
-        let occupied = occupied.iter().any(|name| out.join(name).exists());
-        match (resume, occupied) {
-            (false, true) => return Err(TrainError::RunExists { path: out.to_owned() }),
-            (true, false) => return Err(TrainError::NoRun { path: out.to_owned() }),
-            _ => {}
-        }
-        std::fs::create_dir_all(out).map_err(io(out))?;
-        let lock = lock(out)?;
-        remove_unfinished(out)?;
-        remove_unfinished(&out.join(TRACES))?;
-        if !resume {
-            begin(out, &fresh, config)?;
-        }
-        let store = CheckpointStore::open(out)?;
-        let last = if store.steps()?.is_empty() { None } else { Some(store.latest()?) };
-        let (state, offset) = if let Some(checkpoint) = &last {
-            check_same_run(&checkpoint.path, &checkpoint.state, &checkpoint.config, &fresh, config)?;
-            store.set_aside_after(checkpoint.state.step)?;
-            (checkpoint.state.clone(), checkpoint.manifest.metrics_offset)
-        } else {
-            begin(out, &fresh, config)?;
-            remove_files(out, |name| name.starts_with(EVENT_FILE_PREFIX))?;
-            (fresh, 0)
-        };
-        remove_later_traces(out, state.step)?;
-        let next_step = last.as_ref().map_or(0, |last| last.state.step + 1);
-        let metrics = MetricsLog::open(out, offset, next_step)?;
-        let path = out.to_owned();
-        Ok(Self { path, store, config: config.to_owned(), metrics, state, last, _lock: lock })
-    }
-
     /// What is needed to write the checkpoint of the present state; `None` if there is one already.
     pub(crate) fn checkpoint_job(&mut self, keep_last: usize) -> Result<Option<CheckpointJob>, TrainError> {
         if self.last.as_ref().is_some_and(|last| last.state == self.state) {
@@ -81,6 +114,7 @@ impl RunFolder {
         }
         Ok(Some(CheckpointJob {
             metrics_offset: self.metrics.sync()?,
+            run: self.path.clone(),
             store: self.store.clone(),
             state: self.state.clone(),
             config: self.config.clone(),
@@ -109,6 +143,7 @@ impl RunFolder {
 
 /// A checkpoint to be written, away from the run's folder, on the thread that owns the tensors.
 pub(crate) struct CheckpointJob {
+    run: PathBuf,
     store: CheckpointStore,
     state: RunState,
     config: String,
@@ -123,6 +158,7 @@ impl CheckpointJob {
         fill: impl FnOnce(&Path) -> Result<(), TrainError>,
     ) -> Result<Checkpoint, TrainError> {
         let checkpoint = self.store.write(&self.state, &self.config, self.metrics_offset, fill)?;
+        note_checkpoint(&self.run)?;
         self.store.rotate(self.keep_last, self.state.best.map(|best| best.step))?;
         Ok(checkpoint)
     }
@@ -149,20 +185,56 @@ pub(crate) fn fresh_state(
         start_accuracy: None,
         best: None,
         unreported: None,
+        stopped: None,
     })
 }
 
-/// Notes what a run is made of. If an earlier process noted it already, it must have been the same.
-fn begin(out: &Path, fresh: &RunState, config: &str) -> Result<(), TrainError> {
-    let (start, config_file) = (out.join(START_FILE), out.join(CONFIG_FILE));
-    if start.exists() {
-        let failed = |error: serde_json::Error| io(&start)(error.into());
-        let text = std::fs::read_to_string(&start).map_err(io(&start))?;
-        let noted: RunState = serde_json::from_str(&text).map_err(failed)?;
-        let noted_config = std::fs::read_to_string(&config_file).map_err(io(&config_file))?;
-        return Ok(check_same_run(out, &noted, &noted_config, fresh, config)?);
+/// Whether a run has begun in a folder.
+fn holds_run(out: &Path) -> bool {
+    [METRICS_FILE, CHECKPOINTS, START_FILE, CONFIG_FILE].iter().any(|name| out.join(name).exists())
+}
+
+/// The newest whole checkpoint of a run; `None` if it never had one.
+fn newest_checkpoint(out: &Path) -> Result<Option<Checkpoint>, TrainError> {
+    let store = CheckpointStore::open(out)?;
+    if !store.steps()?.is_empty() {
+        return Ok(Some(store.latest()?));
     }
-    write_file(&config_file, |file| file.write_all(config.as_bytes()))?;
+    if out.join(CHECKPOINTED_FILE).exists() {
+        return Err(TrainError::CheckpointsLost { path: out.to_owned() });
+    }
+    Ok(None)
+}
+
+/// Remembers that a run has had a checkpoint.
+fn note_checkpoint(out: &Path) -> Result<(), TrainError> {
+    let path = out.join(CHECKPOINTED_FILE);
+    if path.exists() {
+        return Ok(());
+    }
+    Ok(write_file(&path, |_| Ok(()))?)
+}
+
+/// Checks that a run without a checkpoint was begun as the same, if it was begun at all.
+fn check_noted_start(out: &Path, fresh: &RunState, config: &str) -> Result<(), TrainError> {
+    let (start, config_file) = (out.join(START_FILE), out.join(CONFIG_FILE));
+    if !start.exists() {
+        return Ok(());
+    }
+    let failed = |error: serde_json::Error| io(&start)(error.into());
+    let text = std::fs::read_to_string(&start).map_err(io(&start))?;
+    let noted: RunState = serde_json::from_str(&text).map_err(failed)?;
+    let noted_config = std::fs::read_to_string(&config_file).map_err(io(&config_file))?;
+    Ok(check_same_run(out, &noted, &noted_config, fresh, config)?)
+}
+
+/// Notes what a run is made of, unless an earlier process has.
+fn note_start(out: &Path, fresh: &RunState, config: &str) -> Result<(), TrainError> {
+    let start = out.join(START_FILE);
+    if start.exists() {
+        return Ok(());
+    }
+    write_file(&out.join(CONFIG_FILE), |file| file.write_all(config.as_bytes()))?;
     // Last: where it is, the configuration is too.
     Ok(write_file(&start, |file| {
         serde_json::to_writer_pretty(&mut *file, fresh)?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use drgym_env::Trace;
 
 use crate::batch::Sequence;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Stop};
 use crate::config::SftConfig;
 use crate::device::set_threads;
 use crate::error::TrainError;
@@ -22,7 +22,7 @@ use crate::learner::{Learner, LossInput, UpdateOptions, threads};
 use crate::metrics::{SkippedUpdate, StepTimings, UpdateMetrics, peak_memory_bytes};
 use crate::model::{Decoder, ModelConfig};
 use crate::order::DataOrder;
-use crate::run_folder::{RunFolder, fresh_state};
+use crate::run_folder::{HeldFolder, RunFolder, fresh_state};
 
 /// A supervised run.
 pub struct SftRun<'a> {
@@ -32,7 +32,7 @@ pub struct SftRun<'a> {
     pub examples: Vec<Trace>,
     /// The run's folder.
     pub out: PathBuf,
-    /// Go on with the run that is there.
+    /// Go on with the run that is there. One that ended because its updates were not finite ends so again.
     pub resume: bool,
     /// Root of every random draw.
     pub seed: u64,
@@ -104,11 +104,17 @@ pub fn run(run: SftRun<'_>) -> Result<SftReport, TrainError> {
 
     let dataset_hash = dataset_hash(&examples);
     let fresh = fresh_state("sft", seed, &resolved_config_toml, dataset_hash, &config.model.path)?;
-    let mut folder = RunFolder::open(&out, resume, fresh, &resolved_config_toml)?;
-    let resumed = folder.last.as_ref().map(|checkpoint| checkpoint.path.clone());
+    let folder = HeldFolder::take(&out, resume, fresh, &resolved_config_toml)?;
+    if let Some(state) = folder.last().map(|checkpoint| &checkpoint.state)
+        && let Some(Stop::NotFinite { in_row, last }) = &state.stopped
+    {
+        return Err(TrainError::not_finite(state.step, *in_row, last));
+    }
+    let resumed = folder.last().map(|checkpoint| checkpoint.path.clone());
     let merge = config.checkpoint.merge_adapter;
     let (mut decoder, mut learner) =
         Learner::load(&config.model, &config.optimizer, merge, seed, resumed.as_deref())?;
+    let mut folder = folder.begin()?;
 
     let order = DataOrder::with_tail(examples.len(), config.batch_size, seed);
     let steps = config.epochs * order.batches() as u64;
@@ -147,22 +153,24 @@ pub fn run(run: SftRun<'_>) -> Result<SftReport, TrainError> {
         metrics.update.skipped.extend(skipped.clone());
         folder.metrics.append(metrics.step, &metrics)?;
         progress(&SftProgress { step: metrics.step, steps, metrics });
-        if let Some(skipped) = skipped.filter(|_| folder.state.skipped_in_row >= config.max_skipped_in_row) {
-            return Err(TrainError::NotFinite {
-                step: folder.state.step,
-                in_row: folder.state.skipped_in_row,
-                reason: skipped.reason,
-                samples: skipped.samples.join(", "),
-            });
+        let in_row = folder.state.skipped_in_row;
+        // A run that ends without a single update has taught the model nothing, however short it was.
+        let none_applied = folder.state.step == steps && in_row == steps;
+        if let Some(last) = skipped.filter(|_| none_applied || in_row >= config.max_skipped_in_row) {
+            let error = TrainError::not_finite(folder.state.step, in_row, &last);
+            folder.state.stopped = Some(Stop::NotFinite { in_row, last });
+            // Beside the earlier ones: those may be healthier.
+            write_checkpoint(&mut folder, usize::MAX, &learner, &decoder)?;
+            return Err(error);
         }
         let due = config.checkpoint.every > 0 && folder.state.step.is_multiple_of(config.checkpoint.every);
         if due {
             let started = Instant::now();
-            write_checkpoint(&mut folder, config, &learner, &decoder)?;
+            write_checkpoint(&mut folder, config.checkpoint.keep_last, &learner, &decoder)?;
             checkpoint_seconds = started.elapsed().as_secs_f64();
         }
     }
-    write_checkpoint(&mut folder, config, &learner, &decoder)?;
+    write_checkpoint(&mut folder, config.checkpoint.keep_last, &learner, &decoder)?;
     let Some(checkpoint) = folder.last else { unreachable!("a checkpoint was written above") };
     Ok(SftReport {
         step: folder.state.step,
@@ -177,11 +185,11 @@ pub fn run(run: SftRun<'_>) -> Result<SftReport, TrainError> {
 
 fn write_checkpoint(
     folder: &mut RunFolder,
-    config: &SftConfig,
+    keep_last: usize,
     learner: &Learner,
     decoder: &Decoder,
 ) -> Result<(), TrainError> {
-    if let Some(job) = folder.checkpoint_job(config.checkpoint.keep_last)? {
+    if let Some(job) = folder.checkpoint_job(keep_last)? {
         folder.last = Some(job.write(|path| learner.save(decoder, path))?);
     }
     Ok(())

@@ -78,14 +78,19 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         traces_hash: traces_hash(&traces),
         seconds: started.elapsed().as_secs_f64(),
     };
-    results.write(out, &traces)?;
+    let acceptance = refuse_exclusions(&results.summary, arguments.max_excluded);
+    let written = if acceptance.is_ok() { "results" } else { "refused results" };
+    match acceptance {
+        Ok(()) => results.write(out, &traces)?,
+        Err(_) => results.write_refused(out, &traces)?,
+    }
     if arguments.json {
         printer.json(&results)?;
     } else {
         print_summary(&results.summary, printer);
-        printer.say(&format!("results and traces in {}", out.display()));
+        printer.say(&format!("{written} and traces in {}", out.display()));
     }
-    refuse_exclusions(&results.summary, arguments.max_excluded)
+    acceptance
 }
 
 /// A failure where so much was excluded that the accuracy says little about the policy.
@@ -110,7 +115,7 @@ fn refuse_exclusions(summary: &Summary, max_excluded: f64) -> Outcome {
         summary.episodes,
         causes.join(", ")
     )))
-    .hint("traces.jsonl says of each episode what failed; mend it and evaluate again")
+    .hint("refused-traces.jsonl says of each episode what failed; mend it and evaluate again")
 }
 
 /// The hash of the one index or recording that answered every search; `None` for live engines, or without searches.

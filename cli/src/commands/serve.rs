@@ -31,6 +31,8 @@ pub async fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         addr,
         indexes,
         timeout: Duration::from_secs(arguments.timeout),
+        // Long enough for a connection to rest between two searches of an episode.
+        idle_timeout: Duration::from_secs(75),
         concurrency: arguments.concurrency,
     };
     let signals = Signals::listen()?;

@@ -14,6 +14,10 @@ use crate::failure::{Failure, Outcome, WithHint};
 use crate::printer::Printer;
 use crate::{backend, interrupt, rollouts};
 
+/// How to go on where a guard ended a run: resuming it ends it again.
+const PAST_A_GUARD: &str = "start a new run with grpo.model.path at an earlier checkpoint of this one; --resume does \
+                            not go on past a guard";
+
 /// Trains a model by GRPO.
 pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
     let source = &arguments.config;
@@ -108,10 +112,13 @@ pub async fn run(arguments: TrainArguments, printer: Printer) -> Outcome {
         Ending::KlLimit { kl, limit } => Err(Failure::new(format!(
             "stopped: the divergence of {kl:.4} nats a token exceeds grpo.guard.max_kl = {limit}"
         )))
-        .hint("lower the learning rate or raise kl_coefficient, and go on from an earlier checkpoint"),
+        .hint(format!("lower the learning rate or raise grpo.kl_coefficient, and {PAST_A_GUARD}")),
         Ending::EntropyLimit { entropy, limit } => Err(Failure::new(format!(
             "stopped: the entropy of {entropy:.4} nats a token crossed the limit of {limit}"
         )))
-        .hint("the policy is collapsing or dissolving: lower the learning rate or add an entropy bonus"),
+        .hint(format!(
+            "the policy is collapsing or dissolving: lower the learning rate or add an entropy bonus, and \
+             {PAST_A_GUARD}"
+        )),
     }
 }

@@ -20,7 +20,12 @@ pub struct Problem {
 impl Problem {
     fn of_value(path: &str, expected: &str, value: &Value) -> Self {
         // What stands where the name of a variable belongs may be the key itself.
-        let found = if path.ends_with("api_key_env") { "something else".into() } else { value.to_string() };
+        let found = match value {
+            _ if path.ends_with("api_key_env") => "something else".into(),
+            // TOML has no null: this is what JSON makes of them.
+            Value::Null => "nan or an infinite number".into(),
+            value => value.to_string(),
+        };
         Self { path: path.to_owned(), text: format!("{path}: expected {expected}, found {found}") }
     }
 }

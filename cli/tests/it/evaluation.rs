@@ -55,7 +55,7 @@ fn evaluated_twice() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_dead_search_server_ends_in_status_1_with_the_results_written() {
+fn a_dead_search_server_ends_in_status_1_with_what_happened_written() {
     let folder = inputs();
     let eval = "eval --data @/tasks.jsonl --policy expert --search http://127.0.0.1:9 --out @/out";
     let ended = line(folder.path(), eval);
@@ -65,10 +65,11 @@ fn a_dead_search_server_ends_in_status_1_with_the_results_written() {
     assert!(
         ended.stdout.contains("no episode could be scored; 12 excluded: 0.0 % if all were wrong, 100.0 %")
     );
-    let summary = &read(&folder.path().join("out/results.json"))["summary"];
+    let summary = &read(&folder.path().join("out/refused.json"))["summary"];
     assert_eq!((summary["excluded"].as_u64(), summary["bounds"]["high"].as_f64()), (Some(12), Some(1.0)));
-    let traces = std::fs::read_to_string(folder.path().join("out/traces.jsonl")).unwrap();
+    let traces = std::fs::read_to_string(folder.path().join("out/refused-traces.jsonl")).unwrap();
     assert_eq!(traces.lines().count(), 12);
+    assert!(!folder.path().join("out/results.json").exists());
 
     // Nothing at all was scored: no share that may be excluded makes a result of that.
     let allowed = line(folder.path(), &format!("{eval} --max-excluded 1"));
@@ -97,6 +98,14 @@ fn more_exclusions_than_allowed_end_in_status_1_and_fewer_do_not() {
     );
     let allowed = line(folder.path(), &format!("{eval} --max-excluded 0.95"));
     assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
+    let left: Vec<bool> =
+        ["results.json", "refused.json"].map(|name| folder.path().join("out").join(name).exists()).into();
+    assert_eq!(left, [true, false]);
+
+    // A refused evaluation takes nothing from an accepted one.
+    assert_eq!(line(folder.path(), eval).code, Some(1));
+    let compared = line(folder.path(), "compare @/out @/out");
+    assert_eq!(compared.code, Some(0), "{}", compared.stderr);
 }
 
 #[test]
@@ -115,13 +124,39 @@ fn samples_that_would_be_copies_are_refused_before_anything_is_loaded() {
 }
 
 #[test]
+fn an_evaluation_over_an_older_one_takes_its_place_whole() {
+    let folder = inputs();
+    let eval = "eval --data @/tasks.jsonl --policy expert --search none --out @/out";
+    assert_eq!(line(folder.path(), eval).code, Some(0));
+    let limited = line(folder.path(), &format!("{eval} --limit 11"));
+    assert_eq!(limited.code, Some(0), "{}", limited.stderr);
+    let names = || {
+        let mut names: Vec<String> = std::fs::read_dir(folder.path().join("out"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["results.json", "traces.jsonl"]);
+    // What else lies there stays.
+    std::fs::write(folder.path().join("out/notes.md"), "mine").unwrap();
+    assert_eq!(line(folder.path(), eval).code, Some(0));
+    assert_eq!(names(), ["notes.md", "results.json", "traces.jsonl"]);
+    assert_eq!(line(folder.path(), "compare @/out @/out").code, Some(0));
+}
+
+#[test]
 fn where_the_results_cannot_go_is_said_before_the_model_is_loaded() {
     let folder = inputs();
     std::fs::create_dir(folder.path().join("folder")).unwrap();
+    std::fs::create_dir(folder.path().join("index")).unwrap();
+    std::fs::write(folder.path().join("index/manifest.json"), "{}").unwrap();
     let eval = "eval --data @/tasks.jsonl --policy @/nowhere --search none --out";
     let rollout =
         "rollout --config @/nothing.toml --tasks @/tasks.jsonl --policy @/nowhere --search none --out";
     for (command, out, said) in [
+        (eval, "@/index", "holds an index or tasks"),
         (eval, "@/tasks.jsonl", "tasks.jsonl is a file, expected a folder"),
         (eval, "@/tasks.jsonl/deeper/out", "cannot create"),
         (rollout, "@/folder", "is a folder, expected a file"),

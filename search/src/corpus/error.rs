@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use crate::lines;
+
 /// What is wrong with a corpus, and where.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
@@ -43,13 +45,13 @@ pub enum CorpusError {
         offset: usize,
     },
     /// A line is not a JSON object.
-    #[error("{path}: line {line}: expected a JSON object: {source}", path = path.display())]
+    #[error("{path}: line {line}: expected a JSON object: {}", lines::json_fault(source), path = path.display())]
     NotJson {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What the parser said; its own line number is always 1.
+        /// What the parser said.
         source: serde_json::Error,
     },
     /// A record lacks a field that every document needs.

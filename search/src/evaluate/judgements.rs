@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::lines::json_fault;
+
 /// query id -> document id -> grade; 0 is judged and not relevant.
 pub type Qrels = BTreeMap<String, BTreeMap<String, u32>>;
 
@@ -101,7 +103,7 @@ pub fn read_queries(path: &Path) -> Result<Vec<Query>, JudgementError> {
             reason: reason.to_owned(),
         };
         let query = if line.starts_with('{') {
-            let value: Value = serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
+            let value: Value = serde_json::from_str(line).map_err(|error| wrong(&json_fault(&error)))?;
             let id = match ["_id", "id", "qid"].iter().find_map(|name| value.get(name)) {
                 Some(Value::String(id)) => id.clone(),
                 Some(Value::Number(id)) => id.to_string(),

@@ -112,7 +112,8 @@ pub fn build_with_encoder(
 
 fn check_target(request: &BuildRequest) -> Result<(), IndexError> {
     let path = &request.out;
-    if fs::symlink_metadata(path).is_err() {
+    // An empty folder holds nothing that could be lost.
+    if fs::symlink_metadata(path).is_err() || holds_only(path, |_| false) {
         return Ok(());
     }
     if !request.overwrite {

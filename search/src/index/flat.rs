@@ -165,6 +165,8 @@ impl FlatIndex {
         for chunk in chunks {
             // The sum turns -0.0 into 0.0, which must tie with it.
             let score = kernels::dot(query, &self.vectors[chunk * self.row..][..self.row]) + 0.0;
+            // A positive NaN comes first in the ranking, where it is noticed.
+            let score = if score.is_nan() { f32::NAN.copysign(1.0) } else { score };
             let document = self.document_of(chunk);
             match &mut current {
                 Some(best) if best.document == document => {

@@ -77,6 +77,15 @@ pub fn info(dir: &Path) -> Result<IndexInfo, IndexError> {
         return Err(wrong(format!("lists the files {names:?}, expected {FILES:?}")));
     }
     let hash = blake3::hash(&bytes).to_hex().to_string();
+    // Cheap, and traces of runs bear this hash. A copy that was published without the file is taken at its word.
+    match fs::read_to_string(dir.join(MANIFEST_HASH)) {
+        Ok(told) if told.trim_end() != hash => {
+            return Err(wrong(format!(
+                "its blake3 {hash} is not the one in {MANIFEST_HASH}; the index is damaged"
+            )));
+        }
+        _ => {}
+    }
     let bytes = manifest.files.iter().map(|file| file.size).sum::<u64>() + bytes.len() as u64;
     Ok(IndexInfo { path: dir.to_owned(), hash, bytes, manifest })
 }

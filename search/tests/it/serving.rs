@@ -21,6 +21,7 @@ fn options(indexes: Vec<(String, LocalBackend)>) -> ServeOptions {
         addr: "127.0.0.1:0".parse().unwrap(),
         indexes,
         timeout: Duration::from_secs(30),
+        idle_timeout: Duration::from_mins(1),
         concurrency: 64,
     }
 }
@@ -349,4 +350,43 @@ async fn the_server_ends_when_told_and_frees_its_address() {
     assert!(matches!(error, SearchError::Unavailable { .. }), "{error}");
     let again = ServeOptions { addr, ..options(vec![("main".to_owned(), backend)]) };
     serve(again).await.unwrap().shutdown().await.unwrap();
+}
+
+/// A connection over which the head of a request comes half way.
+async fn half_sent(addr: std::net::SocketAddr) -> tokio::net::TcpStream {
+    use tokio::io::AsyncWriteExt;
+    let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: ").await.unwrap();
+    stream
+}
+
+/// Far longer than anything here takes, so that a test fails instead of waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+#[tokio::test]
+async fn a_request_that_stops_half_way_loses_its_connection() {
+    use tokio::io::AsyncReadExt;
+    let (_dir, backend) = backend();
+    let idle_timeout = Duration::from_millis(100);
+    let server = ServeOptions { idle_timeout, ..options(vec![("main".to_owned(), backend)]) };
+    let server = serve(server).await.unwrap();
+    let mut stream = half_sent(server.addr()).await;
+    let mut answer = Vec::new();
+    // Closed or reset: both end it.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(!String::from_utf8_lossy(&answer).contains("healthy"));
+    assert_eq!(get(&format!("{}/health", server.url())).await.0, 200);
+}
+
+#[tokio::test]
+async fn no_client_keeps_the_server_from_ending() {
+    let (_dir, backend) = backend();
+    let timeout = Duration::from_millis(100);
+    let server = ServeOptions { timeout, ..options(vec![("main".to_owned(), backend)]) };
+    let server = serve(server).await.unwrap();
+    let stream = half_sent(server.addr()).await;
+    // The server has taken the connection once it answers a later one.
+    assert_eq!(get(&format!("{}/health", server.url())).await.0, 200);
+    tokio::time::timeout(PATIENCE, server.shutdown()).await.unwrap().unwrap();
+    drop(stream);
 }

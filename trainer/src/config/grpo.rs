@@ -51,7 +51,8 @@ impl Default for GuardConfig {
     }
 }
 
-/// Evaluation on the development tasks while training.
+/// Evaluation on the development tasks while training. An episode that failed outside the policy counts as not right
+/// when the best checkpoint is chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationConfig {

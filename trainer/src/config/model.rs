@@ -126,6 +126,9 @@ impl Default for LoraOptions {
     }
 }
 
+/// With far more threads than cores libtorch hardly moves.
+pub const MOST_THREADS: usize = 512;
+
 impl ModelOptions {
     /// [`cache_gib`](Self::cache_gib) in bytes.
     pub fn cache_bytes(&self) -> usize {
@@ -147,6 +150,12 @@ impl ModelOptions {
             "model.cache_gib",
             "must be above 0",
             self.cache_gib,
+        );
+        problems.require(
+            self.threads <= MOST_THREADS,
+            "model.threads",
+            &format!("must be at most {MOST_THREADS}"),
+            self.threads,
         );
         problems.require(known, "model.device", "must be cpu, cuda or cuda:N", &self.device);
         if self.trainable == TrainablePart::Lora {

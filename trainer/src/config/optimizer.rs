@@ -98,7 +98,7 @@ impl OptimizerConfig {
 impl OptimizerConfig {
     pub(super) fn check(&self, problems: &mut Problems) {
         problems.require(
-            self.learning_rate.is_finite() && self.learning_rate > 0.0,
+            self.learning_rate > 0.0 && self.learning_rate <= 1.0,
             "optimizer.learning_rate",
             "must be above 0",
             self.learning_rate,

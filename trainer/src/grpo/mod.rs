@@ -11,6 +11,7 @@
 //! outside the policy is dropped from its group and counted, never scored.
 
 mod learning_policy;
+mod policy_loss;
 mod policy_update;
 
 use std::path::PathBuf;
@@ -24,10 +25,11 @@ use drgym_env::rollout::{RolloutError, RolloutRequest, Rollouts};
 use drgym_env::{Outcome, Policy, Segment, Task, Trace};
 
 pub use self::learning_policy::{LearningPolicy, PolicyMaker, local_policy};
+pub use self::policy_loss::{PolicyLoss, TokenTally};
 use self::policy_update::{Episodes, PolicyUpdate, Trainer};
 use crate::algorithm::advantage;
 use crate::batch::Sequence;
-use crate::checkpoint::{Best, Checkpoint};
+use crate::checkpoint::{Best, Checkpoint, Stop};
 use crate::config::GrpoConfig;
 use crate::error::TrainError;
 use crate::learner::{Learner, load_options, threads};
@@ -36,7 +38,7 @@ use crate::metrics::{
 };
 use crate::model::{Decoder, ModelConfig, ModelHandle, ModelThread};
 use crate::order::DataOrder;
-use crate::run_folder::{RunFolder, fresh_state};
+use crate::run_folder::{HeldFolder, RunFolder, fresh_state};
 use crate::sft::{check_sequences, label_of};
 use crate::trace_text;
 
@@ -54,7 +56,7 @@ pub struct GrpoRun<'a> {
     pub policy: PolicyMaker,
     /// The run's folder.
     pub out: PathBuf,
-    /// Go on with the run that is there.
+    /// Go on with the run that is there. One that a guard ended ends so again.
     pub resume: bool,
     /// Root of every random draw.
     pub seed: u64,
@@ -129,7 +131,7 @@ pub struct GrpoReport {
     pub steps: u64,
     /// Why it ended.
     pub ending: Ending,
-    /// Accuracy on the development tasks before the first step.
+    /// Accuracy on the development tasks before the first step, counted as in [`Best`].
     pub start_accuracy: Option<f64>,
     /// The best evaluation after a step, and its checkpoint.
     pub best: Option<(Best, PathBuf)>,
@@ -147,13 +149,23 @@ pub async fn run(run: GrpoRun<'_>) -> Result<GrpoReport, TrainError> {
     }
     let hash = dataset_hash(&run.train, &run.dev)?;
     let fresh = fresh_state("grpo", run.seed, &run.resolved_config_toml, hash, &run.config.model.path)?;
-    let folder = RunFolder::open(&run.out, run.resume, fresh, &run.resolved_config_toml)?;
+    let folder = HeldFolder::take(&run.out, run.resume, fresh, &run.resolved_config_toml)?;
     let mut session = Session::start(run, folder)?;
-    let ending = session.train().await?;
-    // What crossed a limit is written down, but takes no earlier, healthier checkpoint away.
-    let keep_all = !matches!(ending, Ending::Finished | Ending::Cancelled);
-    session.checkpoint(keep_all).await?;
+    let ending = match session.folder.state.stopped.clone() {
+        Some(stop) => ending_of(&stop, session.folder.state.step)?,
+        None => session.train().await?,
+    };
+    session.checkpoint(false).await?;
     session.report(ending)
+}
+
+/// What a run comes to that a guard ended after `step`, then and whenever it is resumed.
+fn ending_of(stop: &Stop, step: u64) -> Result<Ending, TrainError> {
+    match *stop {
+        Stop::KlLimit { kl, limit } => Ok(Ending::KlLimit { kl, limit }),
+        Stop::EntropyLimit { entropy, limit } => Ok(Ending::EntropyLimit { entropy, limit }),
+        Stop::NotFinite { in_row, ref last } => Err(TrainError::not_finite(step, in_row, last)),
+    }
 }
 
 fn problems(run: &GrpoRun<'_>) -> Vec<String> {
@@ -193,13 +205,12 @@ struct Plan<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn start(run: GrpoRun<'a>, folder: RunFolder) -> Result<Self, TrainError> {
+    fn start(run: GrpoRun<'a>, folder: HeldFolder) -> Result<Self, TrainError> {
         let config = &run.config;
-        let resumed = folder.last.as_ref().map(|checkpoint| checkpoint.path.as_path());
+        let resumed = folder.last().map(|checkpoint| checkpoint.path.clone());
         let merge = config.checkpoint.merge_adapter;
         let (model, optimizer) = (config.model.clone(), config.optimizer.clone());
         let (seed, with_reference) = (run.seed, config.kl_coefficient > 0.0);
-        let resumed = resumed.map(std::path::Path::to_owned);
         let load = move || -> Result<_, TrainError> {
             let (decoder, learner) = Learner::load(&model, &optimizer, merge, seed, resumed.as_deref())?;
             let reference = with_reference
@@ -212,6 +223,7 @@ impl<'a> Session<'a> {
         let trained_parameters = trainer.learner.trained_elements();
         let trainer = Arc::new(Mutex::new(trainer));
         let policy = (run.policy)(&handle)?;
+        let folder = folder.begin()?;
         let order = DataOrder::full_batches(run.train.len(), config.prompts_per_step, run.seed);
         let run = Plan {
             config: run.config,
@@ -245,7 +257,7 @@ impl<'a> Session<'a> {
             let started = Instant::now();
             let Some(dev) = self.evaluate(0).await? else { return Ok(Ending::Cancelled) };
             if let Some(dev) = dev {
-                self.folder.state.start_accuracy = dev.accuracy;
+                self.folder.state.start_accuracy = dev.right_of_all();
                 let mut metrics = GrpoMetrics { dev: Some(dev), ..GrpoMetrics::default() };
                 metrics.timings.evaluation_seconds = started.elapsed().as_secs_f64();
                 metrics.timings.peak_memory_bytes = peak_memory_bytes();
@@ -331,26 +343,18 @@ impl<'a> Session<'a> {
         };
         if dev.is_some() {
             metrics.timings.evaluation_seconds = started.elapsed().as_secs_f64();
-            self.note_best(step, dev.as_ref().and_then(|dev| dev.accuracy));
+            self.note_best(step, dev.as_ref().and_then(EpisodeMetrics::right_of_all));
         }
         metrics.dev = dev;
         metrics.timings.peak_memory_bytes = peak_memory_bytes();
         self.folder.metrics.append(step, &metrics)?;
         (self.run.progress)(&GrpoProgress { step, steps, metrics: metrics.clone() });
 
-        let in_row = self.folder.state.skipped_in_row;
-        if in_row >= self.run.config.guard.max_skipped_in_row {
+        if let Some(stop) = self.not_finite(&metrics).or_else(|| self.crossed_limit(&metrics)) {
+            self.folder.state.stopped = Some(stop.clone());
+            // What went wrong is written down, but takes no earlier, healthier checkpoint away.
             self.checkpoint(true).await?;
-            let last = metrics.update.skipped.pop();
-            return Err(TrainError::NotFinite {
-                step,
-                in_row,
-                reason: last.as_ref().map(|skipped| skipped.reason.clone()).unwrap_or_default(),
-                samples: last.map(|skipped| skipped.samples.join(", ")).unwrap_or_default(),
-            });
-        }
-        if let Some(ending) = self.crossed_limit(&metrics) {
-            return Ok(Some(ending));
+            return ending_of(&stop, step).map(Some);
         }
         let state = &self.folder.state;
         let every = self.run.config.checkpoint.every;
@@ -483,19 +487,28 @@ impl<'a> Session<'a> {
         self.handle.run(work).await?
     }
 
-    fn crossed_limit(&self, metrics: &GrpoMetrics) -> Option<Ending> {
+    /// Whether the step's last update was left out once too often. One without any update is not to blame for those
+    /// before it.
+    fn not_finite(&self, metrics: &GrpoMetrics) -> Option<Stop> {
+        let in_row = self.folder.state.skipped_in_row;
+        let last = metrics.update.skipped.last()?;
+        let limit = self.run.config.guard.max_skipped_in_row;
+        (in_row >= limit).then(|| Stop::NotFinite { in_row, last: last.clone() })
+    }
+
+    fn crossed_limit(&self, metrics: &GrpoMetrics) -> Option<Stop> {
         let (guard, update) = (&self.run.config.guard, &metrics.update);
         let kl = update.kl.or(update.ratio.as_ref().map(|ratio| ratio.kl_to_old));
         if let Some(kl) = kl.filter(|&kl| guard.max_kl > 0.0 && kl > guard.max_kl) {
-            return Some(Ending::KlLimit { kl, limit: guard.max_kl });
+            return Some(Stop::KlLimit { kl, limit: guard.max_kl });
         }
         // Over all tokens drawn: a policy that has collapsed has no informative groups, and so no updates to measure.
         let entropy = metrics.train.surprisal?;
         if guard.min_entropy > 0.0 && entropy < guard.min_entropy {
-            return Some(Ending::EntropyLimit { entropy, limit: guard.min_entropy });
+            return Some(Stop::EntropyLimit { entropy, limit: guard.min_entropy });
         }
         if guard.max_entropy > 0.0 && entropy > guard.max_entropy {
-            return Some(Ending::EntropyLimit { entropy, limit: guard.max_entropy });
+            return Some(Stop::EntropyLimit { entropy, limit: guard.max_entropy });
         }
         None
     }

@@ -1,14 +1,12 @@
 //! What a step of GRPO does with its episodes on the model thread.
 
-use tch::{Kind, Tensor};
-
-use crate::algorithm::{kl, loss};
+use super::policy_loss::{PolicyLoss, TokenTally};
 use crate::batch::{Sequence, pack};
 use crate::config::{GrpoConfig, OldLogprobs};
 use crate::error::TrainError;
 use crate::forward_backward::{PassOptions, score};
-use crate::learner::{Learner, LossInput, Update, UpdateOptions};
-use crate::metrics::{RatioMetrics, SkippedUpdate, UpdateMetrics};
+use crate::learner::{Learner, Update, UpdateOptions};
+use crate::metrics::{SkippedUpdate, UpdateMetrics};
 use crate::model::Decoder;
 
 /// The policy's learner and, with a KL term, the frozen model that it must not leave.
@@ -72,10 +70,10 @@ impl Trainer {
         };
         let reference =
             self.reference.as_ref().map(|reference| score_all(reference, config, sequences, &members, &pass));
-        let terms = LossTerms { config, episodes, old, reference };
+        let terms = PolicyLoss { config, sequences, advantages: &episodes.advantages, old, reference };
 
         let updates = config.steps * config.updates_per_step();
-        let mut tally = Tally::default();
+        let mut tally = TokenTally::default();
         let mut sums = Sums::default();
         'passes: for epoch in 0..config.ppo_epochs {
             for (number, members) in mini_batches.iter().enumerate() {
@@ -86,8 +84,9 @@ impl Trainer {
                     micro_batch: config.micro_batch.clone(),
                     pass,
                 };
-                let first = epoch == 0 && number == 0;
-                let mut update_tally = Tally::default();
+                // Until an update is applied, the weights are those that drew the tokens.
+                let unchanged = tally.tokens == 0;
+                let mut update_tally = TokenTally::default();
                 let mut gap = (0.0_f64, 0_usize);
                 let update = self.learner.update(
                     decoder,
@@ -97,7 +96,7 @@ impl Trainer {
                     |input| terms.loss(input, &mut update_tally),
                     |batch, scores| {
                         let drawn = batch.gather(|member| &sequences[member].behaviour_logprobs);
-                        for (ours, theirs) in scores.logprobs.iter().zip(drawn).filter(|_| first) {
+                        for (ours, theirs) in scores.logprobs.iter().zip(drawn).filter(|_| unchanged) {
                             gap.0 += f64::from((ours - theirs).abs());
                             gap.1 += 1;
                         }
@@ -118,58 +117,21 @@ impl Trainer {
         }
         let mut metrics = sums.metrics();
         if tally.tokens > 0 {
-            metrics.kl = terms.reference.is_some().then(|| tally.mean(tally.kl));
+            metrics.kl = terms.reference.is_some().then(|| tally.kl());
             metrics.ratio = Some(tally.ratio_metrics());
         }
         Ok(PolicyUpdate { metrics, read_tokens: sums.read_tokens, skipped_in_row })
     }
 }
 
-/// Everything that the loss of a token is made of besides the model.
-struct LossTerms<'a> {
-    config: &'a GrpoConfig,
-    episodes: &'a Episodes,
-    /// Log-probabilities under the policy that drew the tokens, by sequence and token.
-    old: Option<Vec<Vec<f32>>>,
-    /// Log-probabilities under the reference, by sequence and token.
-    reference: Option<Vec<Vec<f32>>>,
-}
-
-impl LossTerms<'_> {
-    /// `Σᵢ wᵢ (ℓᵢ + β kᵢ − η Hᵢ)` over the tokens of a chunk.
-    fn loss(&self, input: &LossInput, tally: &mut Tally) -> Tensor {
-        let sequences = &self.episodes.sequences;
-        let advantages =
-            input.batch.spread(sequences, |index| self.episodes.advantages[sequences[index].episode] as f32);
-        let old = match &self.old {
-            Some(old) => input.part(&input.batch.gather(|index| &old[index])),
-            None => input.logprobs.detach(),
-        };
-        let clipped =
-            loss::clipped_ratio(input.logprobs, &old, &input.part(&advantages), &self.config.clip());
-        tally.count(&clipped, &kl::k3(&input.logprobs.detach(), &old));
-        let mut token_loss = clipped.loss;
-        if let Some(reference) = &self.reference {
-            let reference = input.part(&input.batch.gather(|index| &reference[index]));
-            let divergence = kl::k3(input.logprobs, &reference);
-            tally.kl += sum(&divergence);
-            token_loss += divergence * self.config.kl_coefficient;
-        }
-        if self.config.entropy_coefficient > 0.0 {
-            token_loss -= input.entropy * self.config.entropy_coefficient;
-        }
-        (token_loss * input.weights).sum(Kind::Float)
-    }
-}
-
 /// Sequences of each update: informative episodes, divided by the position of their task. Updates without any are
 /// left out.
 fn mini_batches(config: &GrpoConfig, episodes: &Episodes) -> Vec<Vec<usize>> {
-    let share = (config.prompts_per_step as u64).div_ceil(config.mini_batches).max(1) as usize;
-    let mut batches = vec![Vec::new(); config.mini_batches as usize];
+    let (parts, prompts) = (config.mini_batches as usize, config.prompts_per_step);
+    let mut batches = vec![Vec::new(); parts];
     for (index, sequence) in episodes.sequences.iter().enumerate() {
         if episodes.informative[sequence.episode]
-            && let Some(batch) = batches.get_mut(episodes.groups[sequence.episode] / share)
+            && let Some(batch) = batches.get_mut(episodes.groups[sequence.episode] * parts / prompts)
         {
             batch.push(index);
         }
@@ -192,83 +154,6 @@ fn score_all(
         batch.scatter(&scores.logprobs, sequences, &mut logprobs);
     }
     logprobs
-}
-
-/// Sums over tokens.
-struct Tally {
-    tokens: usize,
-    ratio: f64,
-    smallest: f64,
-    largest: f64,
-    clipped: f64,
-    dual_clipped: f64,
-    kl_to_old: f64,
-    kl: f64,
-    /// Of the first pass over the tokens only.
-    gap: f64,
-    gap_tokens: usize,
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        Self {
-            tokens: 0,
-            ratio: 0.0,
-            smallest: f64::INFINITY,
-            largest: f64::NEG_INFINITY,
-            clipped: 0.0,
-            dual_clipped: 0.0,
-            kl_to_old: 0.0,
-            kl: 0.0,
-            gap: 0.0,
-            gap_tokens: 0,
-        }
-    }
-}
-
-impl Tally {
-    fn count(&mut self, clipped: &loss::ClippedRatio, kl_to_old: &Tensor) {
-        self.tokens += clipped.ratio.numel();
-        self.ratio += sum(&clipped.ratio);
-        self.smallest = self.smallest.min(clipped.ratio.min().double_value(&[]));
-        self.largest = self.largest.max(clipped.ratio.max().double_value(&[]));
-        self.clipped += sum(&clipped.clipped);
-        self.dual_clipped += sum(&clipped.dual_clipped);
-        self.kl_to_old += sum(kl_to_old);
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.tokens += other.tokens;
-        self.ratio += other.ratio;
-        self.smallest = self.smallest.min(other.smallest);
-        self.largest = self.largest.max(other.largest);
-        self.clipped += other.clipped;
-        self.dual_clipped += other.dual_clipped;
-        self.kl_to_old += other.kl_to_old;
-        self.kl += other.kl;
-        self.gap += other.gap;
-        self.gap_tokens += other.gap_tokens;
-    }
-
-    fn mean(&self, total: f64) -> f64 {
-        total / self.tokens.max(1) as f64
-    }
-
-    fn ratio_metrics(&self) -> RatioMetrics {
-        RatioMetrics {
-            mean: self.mean(self.ratio),
-            min: self.smallest,
-            max: self.largest,
-            clip_fraction: self.mean(self.clipped),
-            dual_clip_fraction: self.mean(self.dual_clipped),
-            kl_to_old: self.mean(self.kl_to_old),
-            sampler_gap: self.gap / self.gap_tokens.max(1) as f64,
-        }
-    }
-}
-
-fn sum(tensor: &Tensor) -> f64 {
-    tensor.detach().sum(Kind::Double).double_value(&[])
 }
 
 /// Sums over updates.
@@ -313,6 +198,43 @@ impl Sums {
             kl: None,
             ratio: None,
             skipped: self.skipped.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A step of one episode a task, all of them informative.
+    fn episodes(prompts: usize) -> Episodes {
+        let sequence = |episode| Sequence {
+            episode,
+            ids: vec![1, 2],
+            positions: vec![1],
+            behaviour_logprobs: vec![0.0],
+        };
+        Episodes {
+            sequences: (0..prompts).map(sequence).collect(),
+            advantages: vec![1.0; prompts],
+            informative: vec![true; prompts],
+            groups: (0..prompts).collect(),
+            labels: vec![String::new(); prompts],
+        }
+    }
+
+    #[test]
+    fn a_step_is_divided_among_as_many_updates_as_are_configured() {
+        for (prompts, parts) in [(8, 1), (8, 2), (8, 3), (8, 5), (8, 6), (8, 7), (8, 8), (3, 2)] {
+            let text = format!(
+                "steps = 1\nprompts_per_step = {prompts}\nmini_batches = {parts}\n[model]\npath = \"m\"\n"
+            );
+            let config: GrpoConfig = toml::from_str(&text).unwrap();
+            let batches = mini_batches(&config, &episodes(prompts));
+            assert_eq!(batches.concat(), (0..prompts).collect::<Vec<_>>());
+            let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
+            assert_eq!(sizes.len(), parts, "{sizes:?}");
+            assert!(sizes.iter().all(|&size| size == prompts / parts || size == prompts.div_ceil(parts)));
         }
     }
 }

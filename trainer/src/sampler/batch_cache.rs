@@ -45,9 +45,10 @@ impl BatchCache {
         (self.rows() * self.columns()) as usize
     }
 
-    /// Whether it has room for so many rows of so many tokens.
-    pub(super) fn holds(&self, rows: usize, longest: usize) -> bool {
-        rows as i64 <= self.rows() && longest as i64 <= self.columns()
+    /// Tokens that there will be room for after it is made to hold so many rows of so many tokens.
+    pub(super) fn capacity_for(&self, rows: usize, longest: usize) -> usize {
+        let (rows, columns) = self.layout_for(rows, longest);
+        (rows * columns) as usize
     }
 
     fn rows(&self) -> i64 {
@@ -58,15 +59,26 @@ impl BatchCache {
         self.store.size()[3]
     }
 
-    /// Makes room for so many rows of so many tokens. An empty batch is laid out anew, never larger than asked for.
-    pub(super) fn reserve(&mut self, rows: usize, longest: usize) {
+    /// Rows and columns with room for so many rows of so many tokens. What is large enough stays as it is, an empty
+    /// batch is laid out anew, and live rows keep all columns that they have.
+    fn layout_for(&self, rows: usize, longest: usize) -> (i64, i64) {
         let (rows, columns) = (rows.next_multiple_of(ROWS) as i64, rounded(longest) as i64);
         if rows <= self.rows() && columns <= self.columns() {
+            (self.rows(), self.columns())
+        } else if self.lengths.is_empty() {
+            (rows, columns)
+        } else {
+            (rows.max(self.rows()), columns.max(self.columns()))
+        }
+    }
+
+    /// Makes room for so many rows of so many tokens. While live rows move, the old memory is held beside the new.
+    pub(super) fn reserve(&mut self, rows: usize, longest: usize) {
+        let (rows, columns) = self.layout_for(rows, longest);
+        if (rows, columns) == (self.rows(), self.columns()) {
             return;
         }
         let live = self.lengths.len() as i64;
-        let (rows, columns) =
-            if live == 0 { (rows, columns) } else { (rows.max(self.rows()), columns.max(self.columns())) };
         let place = (self.shape.kind, self.shape.device);
         let size = [self.shape.layers, 2, rows, columns, self.shape.width()];
         if live == 0 {

@@ -1,5 +1,7 @@
 //! The engine: queue, running batch, one token a row and step. It lives on the model thread.
 
+mod admission;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,17 +10,15 @@ use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 use tokio::sync::oneshot;
 
+use self::admission::Joining;
 use super::batch_cache::BatchCache;
 use super::draw::{Drawer, draw};
-use super::parked::{CacheShape, Parked, rounded};
+use super::parked::{CacheShape, Parked};
 use super::prefill::{Pending, prefill};
 use super::sessions::Sessions;
 use super::stop::StopWatch;
 use super::token_bytes::TokenBytes;
 use crate::model::{Background, Decoder};
-
-/// A row gets room for so many tokens more than it holds.
-const HEADROOM: usize = 128;
 
 /// A beginning shared with an idle session is copied only if it has so many tokens.
 const SHARED: usize = 32;
@@ -56,6 +56,8 @@ struct Running {
     request: Request,
     /// Tokens of the session before the draw.
     before: usize,
+    /// Most tokens that it can hold after the draw, for which there is memory.
+    reserved: usize,
     ids: Vec<u32>,
     logprobs: Vec<f32>,
     generator: ChaCha8Rng,
@@ -74,6 +76,9 @@ impl Running {
         self.before + self.ids.len()
     }
 }
+
+/// How a draw ends.
+type End = Result<StopReason, PolicyError>;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -135,13 +140,15 @@ impl Engine {
         self.waiting.push_back(waiting);
     }
 
-    /// Copies a session's cache for a fork of it, unless there is no room: then the fork computes its own.
-    pub(super) fn fork(&mut self, source: SessionId, child: SessionId) {
-        let Some(parked) = self.parked.get(&source) else { return };
-        let Some((shape, batch)) = &self.caches else { return };
-        let used: usize = self.parked.values().map(Parked::capacity).sum::<usize>() + batch.capacity();
-        if (used + rounded(parked.length())) * shape.bytes_per_token() <= self.options.cache_bytes {
-            let mut copy = parked.copy_of(parked.length(), parked.length());
+    /// Copies a session's cache for a fork of it that holds its first `count` tokens, unless there is no room: then the
+    /// fork computes its own. Drawing from the session may have gone on since the fork was made.
+    pub(super) fn fork(&mut self, source: SessionId, child: SessionId, count: usize) {
+        let Some(length) = self.parked.get(&source).map(|parked| parked.length().min(count)) else { return };
+        if self.is_stale(source) || !self.fits_idle(length) {
+            return;
+        }
+        if let Some(parked) = self.parked.get(&source) {
+            let mut copy = parked.copy_of(length, length);
             copy.used = self.clock;
             self.parked.insert(child, copy);
         }
@@ -152,13 +159,15 @@ impl Engine {
         self.parked.remove(&session);
     }
 
-    /// The weights have changed: no cache is valid any more. Draws under way end on the cache they began with.
+    /// The weights have changed: no cache is valid any more, and an empty batch gives its memory back. Draws under way
+    /// end on the cache they began with.
     pub(super) fn invalidate(&mut self) {
         for running in &mut self.running {
             running.stale = true;
         }
         let running = &self.running;
         self.parked.retain(|session, _| running.iter().any(|draw| draw.request.session == *session));
+        self.release_memory();
     }
 
     /// Frees the batch's memory if nobody is being drawn for.
@@ -177,7 +186,6 @@ impl Engine {
         }
         self.drop_departed();
         self.admit(decoder);
-        self.make_room();
         if !self.running.is_empty() {
             self.decode(decoder);
         }
@@ -203,6 +211,11 @@ impl Engine {
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the weights changed under a draw of this session.
+    fn is_stale(&self, session: SessionId) -> bool {
+        self.running.iter().any(|running| running.request.session == session && running.stale)
     }
 
     fn refuse(&self, request: Request, error: PolicyError) {
@@ -235,152 +248,19 @@ impl Engine {
         }
     }
 
-    /// Takes from the queue whoever may start now, completes their caches and draws their first tokens.
-    fn admit(&mut self, decoder: &mut Decoder) {
-        let mut joining: Vec<(Request, Vec<u32>)> = Vec::new();
-        loop {
-            match self.waiting.front() {
-                Some(Waiting::Round(_)) if self.running.is_empty() && joining.is_empty() => {
-                    let Some(Waiting::Round(requests)) = self.waiting.pop_front() else { return };
-                    for request in requests {
-                        self.look_up(request, &mut joining);
-                    }
-                    // As many as fit, in their order; the rest makes up the next round.
-                    let fitting = self.fitting(&joining);
-                    let mut rest = joining.split_off(fitting).into_iter().map(|(request, _)| request);
-                    if fitting == 0
-                        && let Some(request) = rest.next()
-                    {
-                        let error = self.no_room();
-                        self.refuse(request, error);
-                    }
-                    let rest: Vec<Request> = rest.collect();
-                    if !rest.is_empty() {
-                        self.waiting.push_front(Waiting::Round(rest));
-                    }
-                    if fitting > 0 {
-                        self.in_round = true;
-                        self.fits(&joining, None);
-                        break;
-                    }
-                }
-                Some(Waiting::Single(request))
-                    if (!self.in_round || self.running.is_empty())
-                        && self.running.len() + joining.len() < self.options.max_batch =>
-                {
-                    let tokens = self.sessions().get(request.session).map(|session| session.tokens.len());
-                    let fits = tokens.map_or(true, |tokens| self.fits(&joining, Some(tokens)));
-                    if !fits && (!joining.is_empty() || !self.running.is_empty()) {
-                        break;
-                    }
-                    let Some(Waiting::Single(request)) = self.waiting.pop_front() else { return };
-                    if fits {
-                        self.in_round = false;
-                        self.look_up(request, &mut joining);
-                    } else {
-                        let error = self.no_room();
-                        self.refuse(request, error);
-                    }
-                }
-                _ => break,
-            }
-        }
-        if !joining.is_empty() {
-            self.start(decoder, joining);
-        }
-    }
-
-    /// Adds a request with its session's tokens to those that join, or answers it at once.
-    fn look_up(&self, request: Request, joining: &mut Vec<(Request, Vec<u32>)>) {
-        if request.answer.is_closed() {
-            return self.refuse(request, PolicyError::Failed("the caller has gone".into()));
-        }
-        let tokens = self.sessions().get(request.session).map(|session| session.tokens.clone());
-        match tokens {
-            Ok(tokens) => joining.push((request, tokens)),
-            Err(error) => self.refuse(request, error),
-        }
-    }
-
-    fn no_room(&self) -> PolicyError {
-        PolicyError::Failed(format!(
-            "the caches would exceed {} bytes: raise cache_gib, or allow less context",
-            self.options.cache_bytes
-        ))
-    }
-
-    /// How many of these, from the first on, fit the memory together when nothing else is running.
-    fn fitting(&self, joining: &[(Request, Vec<u32>)]) -> usize {
-        let Some((shape, _)) = &self.caches else { return 0 };
-        let limit = self.options.cache_bytes / shape.bytes_per_token();
-        let (mut active, mut longest) = (0, 0);
-        for (index, (_, tokens)) in joining.iter().enumerate() {
-            let length = (tokens.len() + HEADROOM).min(self.options.context_length);
-            active += rounded(length);
-            longest = longest.max(length);
-            if active + BatchCache::room(index + 1, longest) > limit {
-                return index;
-            }
-        }
-        joining.len()
-    }
-
-    /// Whether the running rows, those that join and one more session of `extra` tokens fit the memory; idle
-    /// sessions' caches make way, the longest unused first.
-    fn fits(&mut self, joining: &[(Request, Vec<u32>)], extra: Option<usize>) -> bool {
-        let Some((shape, batch)) = &mut self.caches else { return false };
-        let limit = self.options.cache_bytes / shape.bytes_per_token();
-        let lengths: Vec<usize> = self
-            .running
-            .iter()
-            .map(Running::length)
-            .chain(joining.iter().map(|(_, tokens)| tokens.len()))
-            .chain(extra)
-            .map(|length| (length + HEADROOM).min(self.options.context_length))
-            .collect();
-        let longest = lengths.iter().max().copied().unwrap_or(0);
-        let active: usize = lengths.iter().map(|&length| rounded(length)).sum::<usize>();
-        let room = BatchCache::room(lengths.len(), longest);
-        if active + room > limit {
-            return false;
-        }
-        let mut idle: Vec<(u64, SessionId, usize)> = self
-            .parked
-            .iter()
-            .filter(|(session, _)| {
-                !self.running.iter().any(|running| running.request.session == **session)
-                    && !joining.iter().any(|(request, _)| request.session == **session)
-            })
-            .map(|(session, parked)| (parked.used, *session, parked.capacity()))
-            .collect();
-        idle.sort_unstable();
-        let mut held: usize = idle.iter().map(|(_, _, capacity)| capacity).sum();
-        // An empty batch keeps its memory for the next one, unless that is what is wanting.
-        if active + held + room.max(batch.capacity()) > limit {
-            batch.release();
-        }
-        let needed = active + room.max(batch.capacity());
-        for (_, session, capacity) in idle {
-            if needed + held <= limit {
-                break;
-            }
-            self.parked.remove(&session);
-            held -= capacity;
-        }
-        true
-    }
-
     /// Completes caches, draws first tokens, and puts whoever goes on into the batch.
-    fn start(&mut self, decoder: &mut Decoder, joining: Vec<(Request, Vec<u32>)>) {
+    fn start(&mut self, decoder: &mut Decoder, joining: Vec<Joining>) {
         let Some((shape, _)) = self.caches else { return };
+        let demand = self.demand(&joining);
         let mut starting = Vec::with_capacity(joining.len());
         let mut pending = Vec::with_capacity(joining.len());
-        for (request, tokens) in joining {
+        for Joining { request, tokens, reserved } in joining {
             if !self.in_round {
                 self.borrow_beginning(request.session, &tokens);
             }
             starting.push(Running {
                 before: tokens.len(),
+                reserved,
                 ids: Vec::new(),
                 logprobs: Vec::new(),
                 generator: drgym_env::seed::generator(request.params.seed),
@@ -393,16 +273,10 @@ impl Engine {
         let scores = prefill(decoder, shape, &mut self.parked, &pending);
         drop(pending);
         let reasons = self.accept(&mut starting, &scores);
-        let going_on = reasons.iter().filter(|reason| reason.is_none()).count();
-        let longest = starting
-            .iter()
-            .chain(&self.running)
-            .map(|running| (running.length() + HEADROOM).min(self.options.context_length))
-            .max()
-            .unwrap_or(0);
-        let rows = self.running.len() + going_on;
         if let Some((_, batch)) = &mut self.caches {
-            batch.reserve(rows, longest);
+            // Even for rows that have come to an end already, since that is what there is room for: laid out for fewer
+            // rows, a batch may keep more columns.
+            batch.reserve(demand.rows, demand.longest);
         }
         for (running, reason) in starting.into_iter().zip(reasons) {
             if let Some(parked) = self.parked.get_mut(&running.request.session) {
@@ -443,40 +317,11 @@ impl Engine {
                 }
             }
         }
-        let stale =
-            |id: SessionId| self.running.iter().any(|running| running.request.session == id && running.stale);
-        if let Some((length, other)) = best.filter(|(_, other)| !stale(*other))
+        if let Some((length, other)) = best.filter(|(_, other)| !self.is_stale(*other))
             && let Some(source) = self.parked.get(&other)
         {
             let copy = source.copy_of(length, tokens.len());
             self.parked.insert(session, copy);
-        }
-    }
-
-    /// Grows the batch for the next token of every row. Where that exceeds the memory, idle caches make way, and
-    /// then the longest rows end with an error.
-    fn make_room(&mut self) {
-        while !self.running.is_empty() {
-            let longest = self.running.iter().map(Running::length).max().unwrap_or(0);
-            if self.fits(&[], None) {
-                let rows = self.running.len();
-                if let Some((_, batch)) = &mut self.caches
-                    && !batch.holds(rows, longest)
-                {
-                    batch.reserve(rows, (longest + HEADROOM).min(self.options.context_length));
-                }
-                return;
-            }
-            let Some(row) = (0..self.running.len()).max_by_key(|&row| self.running[row].length()) else {
-                return;
-            };
-            if let Some((_, batch)) = &mut self.caches {
-                batch.remove(row, None);
-            }
-            let running = self.running.swap_remove(row);
-            let error = self.no_room();
-            self.abandon(&running);
-            let _ = running.request.answer.send(Err(error));
         }
     }
 
@@ -491,21 +336,22 @@ impl Engine {
         batch.end_step();
         let scores = decoder.logits_cached(&hidden);
         let mut running = std::mem::take(&mut self.running);
-        let reasons = self.accept(&mut running, &scores);
+        let mut reasons = self.accept(&mut running, &scores);
         self.running = running;
         for row in (0..self.running.len()).rev() {
-            if let Some(reason) = &reasons[row] {
+            if let Some(end) = reasons[row].take() {
                 let running = self.running.swap_remove(row);
                 if let Some((_, batch)) = &mut self.caches {
                     batch.remove(row, self.parked.get_mut(&running.request.session));
                 }
-                self.finish(running, reason.clone());
+                self.finish(running, end);
             }
         }
     }
 
-    /// Draws a token for each row from its scores; tells who has come to an end.
-    fn accept(&self, rows: &mut [Running], scores: &Tensor) -> Vec<Option<StopReason>> {
+    /// Draws a token for each row from its scores; tells who has come to an end. Scores that are no finite numbers, as those
+    /// of a model whose training went astray, end a draw with an error: its tokens would mean nothing.
+    fn accept(&self, rows: &mut [Running], scores: &Tensor) -> Vec<Option<End>> {
         let mut drawers: Vec<Drawer<'_>> = rows.iter_mut().map(Running::drawer).collect();
         let (ids, logprobs) = draw(scores, &mut drawers);
         let mut reasons = Vec::with_capacity(rows.len());
@@ -513,14 +359,16 @@ impl Engine {
             row.ids.push(id);
             row.logprobs.push(logprob);
             let stop = row.watch.push(self.options.token_bytes.get(id));
-            reasons.push(if self.options.end_of_turn_ids.contains(&id) {
-                Some(StopReason::EndOfTurn)
+            reasons.push(if !logprob.is_finite() {
+                Some(Err(PolicyError::Failed("the model's scores are not finite numbers".into())))
+            } else if self.options.end_of_turn_ids.contains(&id) {
+                Some(Ok(StopReason::EndOfTurn))
             } else if let Some(stop) = stop {
-                Some(StopReason::StopString(row.request.params.stop[stop].clone()))
+                Some(Ok(StopReason::StopString(row.request.params.stop[stop].clone())))
             } else if row.ids.len() >= row.request.params.max_tokens {
-                Some(StopReason::MaxTokens)
+                Some(Ok(StopReason::MaxTokens))
             } else if row.length() >= self.options.context_length {
-                Some(StopReason::ContextFull)
+                Some(Ok(StopReason::ContextFull))
             } else {
                 None
             });
@@ -529,14 +377,21 @@ impl Engine {
     }
 
     /// Appends what was drawn to the session and answers.
-    fn finish(&mut self, running: Running, stop: StopReason) {
+    fn finish(&mut self, running: Running, end: End) {
         let session = running.request.session;
-        if running.request.answer.is_closed() {
-            if let Some(parked) = self.parked.get_mut(&session) {
-                parked.truncate(running.before);
-            }
-            return self.abandon(&running);
+        if running.request.answer.is_closed() || end.is_err() {
+            // It has grown for tokens that the session does not get, and the next draw may reserve less than that.
+            self.parked.remove(&session);
+            self.abandon(&running);
         }
+        let stop = match end {
+            Ok(_) if running.request.answer.is_closed() => return,
+            Ok(stop) => stop,
+            Err(error) => {
+                let _ = running.request.answer.send(Err(error));
+                return;
+            }
+        };
         let open = {
             let mut sessions = self.sessions();
             sessions.get(session).map(|session| {
@@ -551,3 +406,6 @@ impl Engine {
         let _ = running.request.answer.send(answer);
     }
 }
+
+#[cfg(test)]
+mod tests;

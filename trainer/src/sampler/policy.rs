@@ -39,9 +39,10 @@ pub struct LocalPolicyOptions {
     pub end_of_turn_ids: Vec<u32>,
     /// Token ids must lie below this.
     pub vocab_size: usize,
-    /// Most memory for keys and values, in bytes. Idle sessions make way when it is reached, and are computed anew
-    /// when they go on. A round that does not fit is drawn in parts, in its order; a sequence that does not fit at all is
-    /// refused.
+    /// Most memory for keys and values, in bytes; a batch that grows while it runs is held twice for a moment. Every draw
+    /// counts with all the tokens that it may come to, so whoever has begun is drawn to the end. Idle sessions make way
+    /// when the limit is reached, and are computed anew when they go on. A round that does not fit is drawn in parts, in
+    /// its order; a sequence that does not fit at all is refused.
     pub cache_bytes: usize,
     /// Most sequences that are decoded together; who comes later waits. A round is decoded whole, whatever its size.
     pub max_batch: usize,
@@ -120,9 +121,9 @@ impl LocalPolicy {
         Self::new(handle, Arc::new(token_bytes), options)
     }
 
-    /// Says that the weights have changed: caches are dropped and compute copies made anew before anything is drawn.
-    /// Sessions stay open, and their tokens are run again when they go on. Meant for the time between rollouts; a
-    /// draw under way ends on the cache it began with.
+    /// Says that the weights have changed: caches are dropped, working memory is freed and compute copies are made anew
+    /// before anything is drawn. Sessions stay open, and their tokens are run again when they go on. Meant for the time
+    /// between rollouts; a draw under way ends on the cache it began with.
     pub fn invalidate(&self) -> Result<(), ModelError> {
         let engine = self.engine.clone();
         self.handle.send(move |decoder| {
@@ -231,13 +232,14 @@ impl Policy for LocalPolicy {
     }
 
     async fn fork(&self, session: SessionId) -> Result<SessionId, PolicyError> {
-        let child = {
+        let (child, count) = {
             let mut sessions = self.sessions();
             let tokens = sessions.get_idle(session)?.tokens.clone();
-            sessions.open(tokens)
+            let count = tokens.len();
+            (sessions.open(tokens), count)
         };
         let engine = self.engine.clone();
-        self.handle.send(move |_| engine.lock().fork(session, child)).map_err(failed)?;
+        self.handle.send(move |_| engine.lock().fork(session, child, count)).map_err(failed)?;
         Ok(child)
     }
 

@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use drgym_env::Segment;
-use drgym_trainer::algorithm::kl;
-use drgym_trainer::algorithm::loss::{ClipOptions, clipped_ratio};
 use drgym_trainer::batch::{Packing, Sequence, pack};
+use drgym_trainer::config::GrpoConfig;
 use drgym_trainer::forward_backward::{Chunk, PassOptions, forward_backward, score};
+use drgym_trainer::grpo::{PolicyLoss, TokenTally};
+use drgym_trainer::learner::LossInput;
 use drgym_trainer::model::{Decoder, LoadOptions, Trainable};
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -56,10 +57,21 @@ fn run_case(cut: &Cut) -> (f64, HashMap<String, Tensor>) {
             behaviour_logprobs: list(&case["old"]),
         })
         .collect();
-    let reference: Vec<Vec<f32>> = cases.iter().map(|case| list(&case["reference"])).collect();
     let total: usize = sequences.iter().map(|sequence| sequence.positions.len()).sum();
-    let (beta, eta) =
-        (case["kl_coefficient"].as_f64().unwrap(), case["entropy_coefficient"].as_f64().unwrap());
+    let config: GrpoConfig = toml::from_str(&format!(
+        "steps = 1\nkl_coefficient = {}\nentropy_coefficient = {}\n[model]\npath = \"tiny\"\n",
+        case["kl_coefficient"], case["entropy_coefficient"]
+    ))
+    .unwrap();
+    let advantages: Vec<f64> = cases.iter().map(|case| case["advantage"].as_f64().unwrap()).collect();
+    let policy_loss = PolicyLoss {
+        config: &config,
+        sequences: &sequences,
+        advantages: &advantages,
+        old: Some(sequences.iter().map(|sequence| sequence.behaviour_logprobs.clone()).collect()),
+        reference: Some(cases.iter().map(|case| list(&case["reference"])).collect()),
+    };
+    let mut tally = TokenTally::default();
     let options = PassOptions {
         activation_checkpointing: cut.checkpointing,
         logit_rows: cut.logit_rows,
@@ -69,17 +81,15 @@ fn run_case(cut: &Cut) -> (f64, HashMap<String, Tensor>) {
     let mut loss = 0.0;
     for batch in pack(&sequences, &[0, 1], &Packing { tokens: cut.tokens, padding: 0.9 }) {
         let (batch_loss, scores) = forward_backward(&decoder, &batch, &options, |chunk: &Chunk| {
-            let part = |values: Vec<f32>| {
-                Tensor::from_slice(&values[chunk.start..chunk.start + chunk.logprobs.numel()])
+            let weights = vec![1.0_f32 / total as f32; chunk.logprobs.numel()];
+            let input = LossInput {
+                batch: &batch,
+                start: chunk.start,
+                logprobs: chunk.logprobs,
+                entropy: chunk.entropy,
+                weights: &Tensor::from_slice(&weights),
             };
-            let old = part(batch.gather(|index| &sequences[index].behaviour_logprobs));
-            let reference = part(batch.gather(|index| &reference[index]));
-            let advantage =
-                part(batch.spread(&sequences, |index| cases[index]["advantage"].as_f64().unwrap() as f32));
-            let token = clipped_ratio(chunk.logprobs, &old, &advantage, &ClipOptions::default()).loss
-                + kl::k3(chunk.logprobs, &reference) * beta
-                - chunk.entropy * eta;
-            token.sum(Kind::Float) / total as f64
+            policy_loss.loss(&input, &mut tally)
         });
         loss += batch_loss;
         let expected = batch.gather(|index| {
@@ -94,7 +104,26 @@ fn run_case(cut: &Cut) -> (f64, HashMap<String, Tensor>) {
             assert!((first - second).abs() < 1e-5);
         }
     }
+    assert_measured(&tally, cases);
     (loss, gradients(&decoder))
+}
+
+/// The divergences that were measured on the way, against the golden log-probabilities. For tokens that π drew, k3 is
+/// unbiased for KL(π ‖ π_ref); those here were drawn by π_old, which makes it ρ − 1 − log ρ for KL(π_old ‖ π).
+fn assert_measured(tally: &TokenTally, cases: &[Value]) {
+    let (mut to_old, mut to_reference, mut tokens) = (0.0, 0.0, 0.0);
+    for case in cases {
+        let of = |name: &str| list::<f64>(&case[name]);
+        for ((ours, old), reference) in of("logprobs").into_iter().zip(of("old")).zip(of("reference")) {
+            let (log_ratio, log_reference_ratio) = (ours - old, reference - ours);
+            to_old += log_ratio.exp() - 1.0 - log_ratio;
+            to_reference += log_reference_ratio.exp() - 1.0 - log_reference_ratio;
+            tokens += 1.0;
+        }
+    }
+    let found = (tally.ratio_metrics().kl_to_old, tally.kl());
+    assert!((found.0 - to_old / tokens).abs() < 1e-4, "{found:?}");
+    assert!((found.1 - to_reference / tokens).abs() < 1e-4, "{found:?}");
 }
 
 fn golden_gradients() -> HashMap<String, Tensor> {

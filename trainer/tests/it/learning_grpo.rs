@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use drgym_trainer::TrainError;
-use drgym_trainer::checkpoint::{Best, CheckpointStore};
-use drgym_trainer::config::OldLogprobs;
+use drgym_trainer::checkpoint::{Best, Checkpoint, CheckpointError, CheckpointStore};
+use drgym_trainer::config::{OldLogprobs, TrainablePart};
 use drgym_trainer::grpo::{Ending, GrpoReport};
 use drgym_trainer::model::{Decoder, LoadOptions};
 
-use crate::learning_support::{Bandit, grpo_config, run_grpo, timeless_metrics, write_model};
+use crate::learning_support::{
+    Bandit, grpo_config, run_grpo, run_grpo_with, sampler_maker, timeless_metrics, write_model,
+};
 
 struct World {
     folder: tempfile::TempDir,
@@ -168,6 +170,21 @@ fn an_evaluation_that_mostly_failed_chooses_no_checkpoint() {
 }
 
 #[test]
+fn an_evaluation_that_lost_an_episode_does_not_beat_a_whole_one() {
+    let world = World::new();
+    let config = grpo_config(&world.model(), 4);
+    // Every answer is right, but up to step 2 the search fails in one episode of four.
+    let failing = Bandit { flat: Some(1.0), failing_evaluations: 1, die_in: Some(3), ..Bandit::default() };
+    run_grpo(&config, &world.out("run"), false, failing).unwrap_err();
+    let whole = Bandit { flat: Some(1.0), ..Bandit::default() };
+    let report = run_grpo(&config, &world.out("run"), true, whole).unwrap();
+    let line = &timeless_metrics(&world.out("run"))[2]["dev"];
+    assert_eq!((line["dropped_samples"].as_u64(), line["accuracy"].as_f64()), (Some(1), Some(1.0)));
+    assert_eq!(report.start_accuracy, Some(0.75));
+    assert_eq!(report.best.unwrap().0, Best { step: 4, accuracy: 1.0 });
+}
+
+#[test]
 fn a_limit_on_divergence_that_cannot_be_measured_is_a_configuration_error() {
     let mut config = grpo_config(Path::new("model"), 4);
     config.guard.max_kl = 0.1;
@@ -192,6 +209,48 @@ fn recomputed_and_sampled_log_probabilities_agree() {
     }
 }
 
+/// Rewards of which every group has some of each.
+fn alternating(_task: usize, sample: u32) -> f64 {
+    f64::from(sample % 2)
+}
+
+#[test]
+fn sampler_and_trainer_agree_at_another_temperature() {
+    let world = World::new();
+    let mut config = grpo_config(&world.model(), 3);
+    config.temperature = 0.7;
+    let spread = Bandit { reward: Some(alternating), ..Bandit::default() };
+    run_grpo_with(sampler_maker(), &config, &world.out("run"), false, spread).unwrap();
+    for line in &timeless_metrics(&world.out("run"))[1..] {
+        let gap = line["update"]["ratio"]["sampler_gap"].as_f64().unwrap();
+        assert!(gap < 1e-4, "{line}");
+    }
+}
+
+/// Rewards of the first two tasks of a step that give advantages beyond single precision, so that the loss is not finite.
+fn half_of_them_huge(task: usize, sample: u32) -> f64 {
+    if task < 2 { huge(task, sample) } else { alternating(task, sample) }
+}
+
+/// The same for all tasks.
+fn huge(_task: usize, sample: u32) -> f64 {
+    if sample == 0 { 1e300 } else { 0.0 }
+}
+
+#[test]
+fn the_sampler_is_compared_with_the_first_update_that_was_applied() {
+    let world = World::new();
+    let mut config = grpo_config(&world.model(), 1);
+    (config.mini_batches, config.normalize_by_std) = (2, false);
+    let bandit = Bandit { reward: Some(half_of_them_huge), logprob_offset: -0.1, ..Bandit::default() };
+    run_grpo(&config, &world.out("run"), false, bandit).unwrap();
+    let update = &timeless_metrics(&world.out("run"))[1]["update"];
+    assert_eq!(update["skipped"].as_array().unwrap().len(), 1, "{update}");
+    assert_eq!(update["updates"], 1, "{update}");
+    let gap = update["ratio"]["sampler_gap"].as_f64().unwrap();
+    assert!((gap - 0.1).abs() < 1e-3, "{gap}");
+}
+
 #[test]
 fn failed_episodes_are_dropped_from_their_groups() {
     let world = World::new();
@@ -210,6 +269,15 @@ fn failed_episodes_are_dropped_from_their_groups() {
     assert_eq!(rewards.len(), 24);
     let mean = rewards.iter().sum::<f64>() / 24.0;
     assert!((line["train"]["reward_mean"].as_f64().unwrap() - mean).abs() < 1e-12);
+
+    // Where all that were scored are alike there is nothing to learn; a failure scored as 0 would stand out from them.
+    let alike = Bandit { flat: Some(1.0), ..failing() };
+    run_grpo(&config, &world.out("alike"), false, alike).unwrap();
+    for line in &timeless_metrics(&world.out("alike"))[1..] {
+        let groups = serde_json::json!({"groups": 4, "zero_spread_groups": 4, "singleton_groups": 0});
+        assert_eq!((line["train"]["dropped_samples"].as_u64(), &line["groups"]), (Some(8), &groups));
+        assert_eq!(line["update"]["updates"], 0, "{line}");
+    }
 
     let many = Bandit { failing_samples: vec![1, 2, 3], ..Bandit::default() };
     let error = run_grpo(&config, &world.out("b"), false, many).unwrap_err();
@@ -261,6 +329,77 @@ fn limits_on_divergence_and_entropy_end_the_run() {
     (config.kl_coefficient, config.guard.max_kl) = (0.001, 0.2);
     let report = run_grpo(&config, &world.out("kl"), false, Bandit::default()).unwrap();
     assert!(matches!(report.ending, Ending::KlLimit { kl, .. } if kl > 0.2), "{report:?}");
+}
+
+#[test]
+fn a_run_that_a_guard_ended_ends_so_again_when_it_is_resumed() {
+    let world = World::new();
+    // Whether it was the last step or not.
+    for steps in [1, 4] {
+        let out = world.out(&format!("of{steps}"));
+        let mut config = grpo_config(&world.model(), steps);
+        config.guard.min_entropy = 100.0;
+        let ended = run_grpo(&config, &out, false, Bandit::default()).unwrap();
+        assert!(matches!(ended.ending, Ending::EntropyLimit { .. }), "{ended:?}");
+        assert_eq!(ended.step, 1);
+        let metrics = timeless_metrics(&out);
+        // It would die if it went on.
+        let again = run_grpo(&config, &out, true, Bandit { die_in: Some(2), ..Bandit::default() }).unwrap();
+        assert_eq!((again.step, &again.ending, &again.best), (1, &ended.ending, &ended.best));
+        assert_eq!(again.checkpoint, ended.checkpoint);
+        assert_eq!(timeless_metrics(&out), metrics);
+    }
+}
+
+#[test]
+fn updates_that_are_not_finite_end_the_run_and_end_it_again_when_it_is_resumed() {
+    let world = World::new();
+    let mut config = grpo_config(&world.model(), 3);
+    (config.normalize_by_std, config.guard.max_skipped_in_row) = (false, 2);
+    let out = world.out("run");
+    let error =
+        run_grpo(&config, &out, false, Bandit { reward: Some(huge), ..Bandit::default() }).unwrap_err();
+    let TrainError::NotFinite { step, in_row, reason, samples } = &error else { panic!("{error}") };
+    assert_eq!((*step, *in_row), (2, 2));
+    assert!(!reason.is_empty() && !samples.is_empty(), "{error}");
+    let again = run_grpo(&config, &out, true, Bandit { die_in: Some(3), ..Bandit::default() }).unwrap_err();
+    assert_eq!(again.to_string(), error.to_string());
+
+    // In a checkpoint from before that was kept, the updates in a row stand at their limit. A step without any update
+    // adds none to them.
+    forget_the_ending(&out);
+    let flat = Bandit { flat: Some(0.1), ..Bandit::default() };
+    let resumed = run_grpo(&config, &out, true, flat).unwrap();
+    assert_eq!((resumed.step, resumed.ending), (3, Ending::Finished));
+}
+
+/// Writes the newest checkpoint anew without what a guard ended the run for.
+fn forget_the_ending(run: &Path) {
+    let store = CheckpointStore::open(run).unwrap();
+    let Checkpoint { path, manifest, mut state, config } = store.latest().unwrap();
+    assert!(state.stopped.take().is_some());
+    let copy = |folder: &Path| -> Result<(), CheckpointError> {
+        for name in manifest.files.keys() {
+            let to = folder.join(name);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(path.join(name), to).unwrap();
+        }
+        Ok(())
+    };
+    store.write(&state, &config, manifest.metrics_offset, copy).unwrap();
+}
+
+#[test]
+fn what_only_loading_the_model_finds_wrong_leaves_no_run_behind() {
+    let world = World::new();
+    let config = grpo_config(&world.model(), 1);
+    let mut wrong = config.clone();
+    wrong.model.trainable = TrainablePart::Upper(99);
+    let error = run_grpo(&wrong, &world.out("run"), false, Bandit::default()).unwrap_err();
+    assert!(error.to_string().contains("99 trainable upper layers"), "{error}");
+    let error = run_grpo(&config, &world.out("run"), true, Bandit::default()).unwrap_err();
+    assert!(matches!(error, TrainError::NoRun { .. }), "{error}");
+    run_grpo(&config, &world.out("run"), false, Bandit::default()).unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -111,6 +112,7 @@ fn killed_and_resumed(kind: &str) {
     // One process is killed after every step, at an arbitrary moment; the end must not depend on which.
     let mut random = generator(derive_seed(1, "kills", 0, kind, 0));
     let lines = || std::fs::read_to_string(cut.join("metrics.jsonl")).map_or(0, |text| text.lines().count());
+    let mut killed = 0;
     for target in 0..STEPS as usize {
         let mut process = start(kind, &model, &cut);
         while lines() < target && process.try_wait().unwrap().is_none() {
@@ -118,8 +120,9 @@ fn killed_and_resumed(kind: &str) {
         }
         std::thread::sleep(step.mul_f64(random.random_range(0.0..1.0)));
         process.kill().unwrap();
-        process.wait().unwrap();
+        killed += usize::from(process.wait().unwrap().signal().is_some());
     }
+    assert!(killed > 0, "every process had ended by itself before it was to be killed");
     assert!(start(kind, &model, &cut).wait().unwrap().success());
     assert_eq!(left(&straight), left(&cut));
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use drgym_trainer::TrainError;
-use drgym_trainer::checkpoint::{CheckpointError, CheckpointStore, read};
+use drgym_trainer::checkpoint::{
+    CHECKPOINT_FORMAT, Checkpoint, CheckpointError, CheckpointStore, OPTIMIZER, RunState, model_hash, read,
+};
 use drgym_trainer::metrics::MetricsLog;
 
 use crate::learning_support::{Bandit, grpo_config, run_grpo, write_model};
@@ -46,6 +48,101 @@ fn a_damaged_checkpoint_is_passed_over() {
         panic!("{error}")
     };
     assert_eq!(broken.len(), 2);
+}
+
+/// Writes a checkpoint of step 1 that holds no model.
+fn write_step_1(store: &CheckpointStore, data_position: u64) -> Result<Checkpoint, CheckpointError> {
+    let state = RunState {
+        format_version: CHECKPOINT_FORMAT,
+        kind: "grpo".into(),
+        step: 1,
+        data_position,
+        seed: 0,
+        config_hash: String::new(),
+        dataset_hash: String::new(),
+        model_hash: String::new(),
+        skipped_in_row: 0,
+        start_accuracy: None,
+        best: None,
+        unreported: None,
+        stopped: None,
+    };
+    store.write(&state, "", 0, |folder| {
+        let written = std::fs::create_dir_all(folder.join("trainer_state"))
+            .and_then(|()| std::fs::write(folder.join(OPTIMIZER), "moments"));
+        written.map_err(|source| CheckpointError::Io { action: "write", path: folder.to_owned(), source })
+    })
+}
+
+#[test]
+fn a_checkpoint_that_is_written_again_is_never_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::open(folder.path()).unwrap();
+    write_step_1(&store, 0).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for data_position in 1..=40 {
+                write_step_1(&store, data_position).unwrap();
+            }
+        });
+        let (mut looks, path) = (0_u64, store.path(1));
+        while !writer.is_finished() {
+            assert!(path.is_dir(), "missing after {looks} looks");
+            looks += 1;
+        }
+        writer.join().unwrap();
+        assert!(looks > 0);
+    });
+    assert_eq!(store.latest().unwrap().state.data_position, 40);
+    assert_eq!(std::fs::read_dir(folder.path().join("checkpoints")).unwrap().count(), 1);
+}
+
+/// Where the file system cannot exchange two folders, the old one makes way first.
+#[test]
+fn a_checkpoint_that_made_way_for_one_that_never_came_is_brought_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::open(folder.path()).unwrap();
+    let aside = folder.path().join("checkpoints/.step_1.part-7-0.replaced");
+    write_step_1(&store, 5).unwrap();
+    std::fs::rename(store.path(1), &aside).unwrap();
+    let store = CheckpointStore::open(folder.path()).unwrap();
+    assert_eq!(store.latest().unwrap().state.data_position, 5);
+    assert!(!aside.exists());
+
+    // Not in place of one that came.
+    std::fs::rename(store.path(1), &aside).unwrap();
+    write_step_1(&store, 6).unwrap();
+    let store = CheckpointStore::open(folder.path()).unwrap();
+    assert_eq!(store.latest().unwrap().state.data_position, 6);
+    assert!(!aside.exists());
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_gone_is_refused_and_keeps_its_metrics() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (folder.path().join("model"), folder.path().join("run"));
+    write_model(&model);
+    let config = grpo_config(&model, 2);
+    run_grpo(&config, &out, false, Bandit::default()).unwrap();
+    let metrics = std::fs::read(out.join("metrics.jsonl")).unwrap();
+    std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    let error = run_grpo(&config, &out, true, Bandit::default()).unwrap_err();
+    assert!(matches!(error, TrainError::CheckpointsLost { .. }), "{error}");
+    assert_eq!(std::fs::read(out.join("metrics.jsonl")).unwrap(), metrics);
+}
+
+#[test]
+fn the_hash_of_a_model_covers_its_chat_template() {
+    let folder = tempfile::tempdir().unwrap();
+    let hash_with = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        model_hash(folder.path()).unwrap()
+    };
+    let bare = hash_with("config.json", "{}");
+    assert_eq!(hash_with("README.md", "about"), bare);
+    let first = hash_with("chat_template.jinja", "{{ messages }}");
+    let second = hash_with("chat_template.jinja", "{{ messages[0] }}");
+    assert!(first != bare && second != bare && first != second);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use drgym_env::Trace;
 use drgym_trainer::TrainError;
-use drgym_trainer::checkpoint::CheckpointError;
-use drgym_trainer::config::SftConfig;
+use drgym_trainer::checkpoint::{CheckpointError, CheckpointStore};
+use drgym_trainer::config::{SftConfig, TrainablePart};
 use drgym_trainer::model::{Decoder, LoadOptions};
 use drgym_trainer::sft::{SftReport, SftRun, run};
 
@@ -120,6 +120,19 @@ fn write_poisoned_model(folder: &Path) {
 }
 
 #[test]
+fn a_run_without_a_single_update_fails_however_short_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    write_poisoned_model(&model);
+    let mut examples = expert_traces(1);
+    examples[0].segments[0].prompt_ids = vec![1, 11];
+    let mut config = config(&model, "max_skipped_in_row = 3");
+    (config.epochs, config.batch_size) = (2, 1);
+    let error = train(&config, examples, &folder.path().join("a"), false, 0).unwrap_err();
+    assert!(matches!(error, TrainError::NotFinite { step: 2, in_row: 2, .. }), "{error}");
+}
+
+#[test]
 fn an_update_that_is_not_finite_is_left_out_and_its_sample_named() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
@@ -139,10 +152,31 @@ fn an_update_that_is_not_finite_is_left_out_and_its_sample_named() {
     assert!(last.is_some_and(f64::is_finite) || lines.last().unwrap()["update"]["updates"] == 0);
 
     config.max_skipped_in_row = 1;
-    let stopped = train(&config, examples, &folder.path().join("b"), false, 0);
-    assert!(
-        matches!(stopped, Err(TrainError::NotFinite { in_row: 1, samples, .. }) if samples == "task-4#0")
-    );
+    let out = folder.path().join("b");
+    let stopped = train(&config, examples.clone(), &out, false, 0).unwrap_err();
+    let TrainError::NotFinite { step, in_row: 1, samples, .. } = &stopped else { panic!("{stopped}") };
+    assert_eq!(samples, "task-4#0");
+    // What was learnt is kept, and the run does not go on as if nothing had been wrong.
+    assert_eq!(CheckpointStore::open(&out).unwrap().latest().unwrap().state.step, *step);
+    let again = train(&config, examples, &out, true, 0).unwrap_err();
+    assert_eq!(again.to_string(), stopped.to_string());
+    assert_eq!(timeless_metrics(&out).len() as u64, *step);
+}
+
+#[test]
+fn what_only_loading_the_model_finds_wrong_leaves_no_run_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (folder.path().join("model"), folder.path().join("run"));
+    write_model(&model);
+    let mut config = config(&model, "");
+    config.model.trainable = TrainablePart::Lora;
+    let targets = std::mem::replace(&mut config.model.lora.targets, vec!["nonsense".into()]);
+    let error = train(&config, expert_traces(4), &out, false, 0).unwrap_err();
+    assert!(error.to_string().contains("nonsense"), "{error}");
+    config.model.lora.targets = targets;
+    let error = train(&config, expert_traces(4), &out, true, 0).unwrap_err();
+    assert!(matches!(error, TrainError::NoRun { .. }), "{error}");
+    train(&config, expert_traces(4), &out, false, 0).unwrap();
 }
 
 #[test]

@@ -124,6 +124,10 @@ pub struct Bandit {
     pub swapped: bool,
     /// Every episode gets this reward.
     pub flat: Option<f64>,
+    /// Decides the reward of the episodes that are learnt from, by position of the task and number of the sample.
+    pub reward: Option<fn(usize, u32) -> f64>,
+    /// The traces tell log-probabilities that are off by this.
+    pub logprob_offset: f32,
     /// Set when this step's episodes are done.
     pub cancel_in: Option<(u64, Arc<AtomicBool>)>,
     /// The evaluation after this step is interrupted.
@@ -161,7 +165,9 @@ impl Rollouts for Bandit {
                     let params =
                         SamplingParams { temperature: request.temperature, max_tokens, stop: vec![], seed };
                     let sampled = policy.sample(session, params).await.map_err(failed)?;
-                    segment.push_sampled(&sampled.ids, &sampled.logprobs);
+                    let told: Vec<f32> =
+                        sampled.logprobs.iter().map(|logprob| logprob + self.logprob_offset).collect();
+                    segment.push_sampled(&sampled.ids, &told);
                     if turn == 0 {
                         policy.extend(session, &[8, 9]).await.map_err(failed)?;
                         segment.push_observed(&[8, 9]);
@@ -169,7 +175,10 @@ impl Rollouts for Bandit {
                 }
                 policy.close(session).await;
                 let won = segment.response_ids[0] == PRIZE;
-                let reward = self.flat.unwrap_or(f64::from(u8::from(won)));
+                let reward = match self.reward {
+                    Some(reward) if request.component == "train" => reward(position, sample),
+                    _ => self.flat.unwrap_or(f64::from(u8::from(won))),
+                };
                 let mut trace = trace(task, sample, segment, reward);
                 let fails = match request.component {
                     "train" => self.failing_samples.contains(&sample),

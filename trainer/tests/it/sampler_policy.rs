@@ -160,8 +160,8 @@ async fn logprobs_of_rounds_equal_teacher_forcing_and_repeat_exactly() {
 
 #[tokio::test]
 async fn a_round_that_does_not_fit_is_drawn_in_parts() {
-    // Eight rows of 128 tokens and the caches behind them.
-    let room = (8 * 256 + 8 * 256) * TOKEN_BYTES;
+    // Eight rows of up to 64 tokens and the caches behind them.
+    let room = (8 * 64 + 8 * 64) * TOKEN_BYTES;
     let mut runs = Vec::new();
     for _ in 0..2 {
         let (policy, handle) =
@@ -183,6 +183,54 @@ async fn a_round_that_does_not_fit_is_drawn_in_parts() {
         runs.push(drawn);
     }
     assert_eq!(runs[0], runs[1]);
+}
+
+/// Two rounds of sessions whose lengths cross several blocks of the caches; every token is checked.
+async fn play_long(policy: &LocalPolicy, handle: &ModelHandle) -> Vec<Sampled> {
+    let mut twins = Vec::new();
+    for salt in 0..24u32 {
+        let prompt = tokens(37 + salt as usize, salt);
+        twins.push(Twin { session: open(policy, &prompt).await, held: prompt });
+    }
+    let mut drawn = Vec::new();
+    for round in 0..2u64 {
+        let max_tokens = |index: usize| if round == 0 { 60 + index * 7 % 41 } else { 20 };
+        let requests: Vec<(SessionId, SamplingParams)> = twins
+            .iter()
+            .enumerate()
+            .map(|(index, twin)| (twin.session, draw(1.0, max_tokens(index), round * 100 + index as u64)))
+            .collect();
+        let answers = policy.sample_round(requests).await;
+        for (index, (twin, answer)) in twins.iter_mut().zip(answers).enumerate() {
+            let sampled = answer.expect("it is drawn to its end");
+            assert_eq!((sampled.ids.len(), &sampled.stop), (max_tokens(index), &StopReason::MaxTokens));
+            twin.check(handle, &sampled, 1.0, 1e-4).await;
+            drawn.push(sampled);
+            let observation = tokens(5, round as u32);
+            policy.extend(twin.session, &observation).await.expect("extended");
+            twin.held.extend(observation);
+        }
+    }
+    drawn
+}
+
+#[tokio::test]
+async fn who_was_admitted_to_tight_memory_is_drawn_to_the_end() {
+    // Eight rows of 192 tokens and the caches behind them, a third of what all 24 sessions come to.
+    let tight = (8 * 192 + 8 * 192) * TOKEN_BYTES;
+    let mut runs = Vec::new();
+    for cache_bytes in [tight, tight, 1 << 24] {
+        let options = LocalPolicyOptions { cache_bytes, context_length: 512, ..options() };
+        let (policy, handle) = policy_with(tiny("llama"), options);
+        runs.push(play_long(&policy, &handle).await);
+    }
+    assert_eq!(runs[0], runs[1]);
+    for (at, (tight, roomy)) in runs[0].iter().zip(&runs[2]).enumerate() {
+        assert_eq!(tight.ids, roomy.ids, "draw {at}");
+        for (tight, roomy) in tight.logprobs.iter().zip(&roomy.logprobs) {
+            assert!((tight - roomy).abs() < 1e-4, "draw {at}: {tight} and {roomy}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -227,7 +275,8 @@ async fn idle_caches_make_way_and_come_back_without_a_trace() {
             twin.check(&handle, &sampled, 1.0, 1e-4).await;
         }
     }
-    let tight = LocalPolicyOptions { cache_bytes: 8 * 128 * TOKEN_BYTES, ..options() };
+    // Room for the smallest batch, but not for the session's own cache.
+    let tight = LocalPolicyOptions { cache_bytes: 8 * 64 * TOKEN_BYTES, ..options() };
     let (policy, _) = policy_with(tiny("llama"), tight);
     let session = open(&policy, &[1, 2, 3]).await;
     for answer in [
@@ -235,7 +284,7 @@ async fn idle_caches_make_way_and_come_back_without_a_trace() {
         policy.sample_round(vec![(session, draw(0.0, 4, 0))]).await.remove(0),
     ] {
         let error = answer.expect_err("there is no room").to_string();
-        assert!(error.contains("the caches would exceed 131072 bytes"), "{error}");
+        assert!(error.contains("the caches would exceed 65536 bytes"), "{error}");
     }
 }
 
@@ -322,11 +371,12 @@ async fn generation_ends_for_the_right_reason_and_keeps_the_last_token() {
         sampled.ids
     };
     let letters: Vec<u8> = greedy.iter().flat_map(|&id| token_bytes().get(id).to_vec()).collect();
-    // The first place where a pair of letters is complete that does not occur before.
-    let end = (2..letters.len())
-        .find(|&end| !letters[..end - 1].windows(2).any(|pair| pair == &letters[end - 2..end]))
+    // The last place where a pair of letters is complete that does not occur before.
+    let (end, stop) = (2..=letters.len())
+        .rev()
+        .filter(|&end| !letters[..end - 1].windows(2).any(|pair| pair == &letters[end - 2..end]))
+        .find_map(|end| Some((end, std::str::from_utf8(&letters[end - 2..end]).ok()?.to_owned())))
         .expect("some pair is new");
-    let stop = String::from_utf8(letters[end - 2..end].to_vec()).expect("letters");
 
     let ending = LocalPolicyOptions { end_of_turn_ids: vec![greedy[4]], ..options() };
     let (policy, handle) = policy_with(tiny("llama"), ending);
@@ -336,16 +386,19 @@ async fn generation_ends_for_the_right_reason_and_keeps_the_last_token() {
     assert_eq!((sampled.ids.as_slice(), sampled.stop), (&greedy[..=first], StopReason::EndOfTurn));
     drop(handle);
 
-    let (policy, _) = policy_with(tiny("llama"), LocalPolicyOptions { context_length: 16, ..options() });
+    let (policy, _) = policy_with(tiny("llama"), options());
     let session = open(&policy, &prompt).await;
     let stopping = SamplingParams { stop: vec!["never".into(), stop.clone()], ..draw(0.0, 12, 0) };
     let stopped = policy.fork(session).await.expect("forked");
     let sampled = policy.sample(stopped, stopping).await.expect("sampled");
-    if end <= 6 {
-        assert_eq!((sampled.ids.as_slice(), sampled.stop), (&greedy[..end], StopReason::StopString(stop)));
-    } else {
-        assert_eq!((sampled.ids.as_slice(), sampled.stop), (&greedy[..6], StopReason::ContextFull));
-    }
+    assert_eq!((sampled.ids.as_slice(), sampled.stop), (&greedy[..end], StopReason::StopString(stop)));
+
+    let (policy, _) = policy_with(tiny("llama"), LocalPolicyOptions { context_length: 16, ..options() });
+    let session = open(&policy, &prompt).await;
+    let stopping = SamplingParams { stop: vec!["never".into()], ..draw(0.0, 12, 0) };
+    let crowded = policy.fork(session).await.expect("forked");
+    let sampled = policy.sample(crowded, stopping).await.expect("sampled");
+    assert_eq!((sampled.ids.as_slice(), sampled.stop), (&greedy[..6], StopReason::ContextFull));
     let sampled = policy.sample(session, draw(0.0, 0, 0)).await.expect("nothing to do");
     assert_eq!((sampled.ids.len(), sampled.stop), (0, StopReason::MaxTokens));
     let sampled = policy.sample(session, draw(0.0, 12, 0)).await.expect("sampled");
