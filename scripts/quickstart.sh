@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From nothing to a policy that has learnt to search: set-up, build, index, serve, synthesise, SFT, GRPO, evaluate.
+# From nothing to a policy that learns to search: set-up, build, index, serve, synthesise, SFT, GRPO, evaluate.
 #
-#     scripts/quickstart.sh            the whole path, about 20 minutes after the build on two cores
+#     scripts/quickstart.sh            the whole path, about 20 minutes after the build on two quiet cores
 #     scripts/quickstart.sh --smoke    the same path in small: few documents, few tasks, two GRPO steps
 #     --fresh                          start over instead of going on with what is there
 #     --no-build                       take the binary that is there
@@ -63,7 +63,8 @@ built=$SECONDS
 policy=$(drgym_policy_dir)
 encoder=$(drgym_encoder_dir)
 configured=(--config "$config" "${settings[@]}")
-begin_with "$run" "policy=$policy" "encoder=$encoder" "settings=$config"
+program=$("$drgym" doctor --json | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)[0]["found"])')
+begin_with "$run" "program=@$program" "policy=$policy" "encoder=$encoder" "settings=$config"
 
 stage_once "index" "$run/index/manifest.json" \
     "$drgym" index build --corpus "$DRGYM_HOME/corpora/factbook" --format factbook --encoder "$encoder" \
@@ -130,7 +131,7 @@ print_stages
 say "$((SECONDS - built)) s after the build, $((SECONDS - started)) s in all"
 cat >&2 <<EOF
 Where to look next:
-  $run/train/metrics.jsonl      every figure of every step; TensorBoard: tensorboard --logdir $run/train
+  $run/train/metrics.jsonl      every figure of every step; TensorBoard: pip install tensorboard; tensorboard --logdir $run/train
   $run/train/traces             what was drawn, searched and judged, one file a step
   $run/eval/grpo/traces.jsonl   the episodes behind the table
   $grpo_model   the trained policy, a Hugging Face folder

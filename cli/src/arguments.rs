@@ -293,6 +293,9 @@ pub struct EvalArguments {
     /// Folder to write results.json and traces.jsonl into
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
+    /// Replace an evaluation that is already there
+    #[arg(long)]
+    pub overwrite: bool,
     /// Take only the first N tasks
     #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,

@@ -21,6 +21,9 @@ use crate::arguments::Arguments;
 use crate::failure::ExitStatus;
 use crate::printer::Printer;
 
+/// Version and, where it was built in a checkout, commit of the source; `+` marks one that was changed since.
+const VERSION: &str = env!("DRGYM_VERSION");
+
 fn main() -> std::process::ExitCode {
     // Arguments: clap prints usage errors itself; they are the user's, so exit 1 and not clap's 2.
     let arguments = match Arguments::try_parse() {

@@ -24,7 +24,7 @@ pub enum FormatName {
     Tags,
 }
 
-/// Settings of [`SearchEnv`](crate::SearchEnv), its renderer and its limits.
+/// Settings of the environment, its renderer and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EnvConfig {

@@ -1,7 +1,7 @@
 //! One episode: the state machine between a policy, which speaks tokens, and the environment, which speaks text.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use drgym_search::SearchBackend;
 
@@ -203,6 +203,11 @@ impl Episode {
         };
         self.trace.timings.total = self.started.elapsed().as_secs_f64();
         self.trace
+    }
+
+    /// Notes how long the policy took for a draw.
+    pub(crate) fn has_waited(&mut self, time: Duration) {
+        self.trace.timings.policy += time.as_secs_f64();
     }
 
     async fn advance(&mut self, sampled: Sampled, policy: &dyn Policy) -> Result<(), Failure> {

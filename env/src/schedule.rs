@@ -111,13 +111,16 @@ impl Scheduler {
                 })
                 .collect();
             let (indices, requests): (Vec<usize>, Vec<_>) = drawing.into_iter().unzip();
+            let drawing = Instant::now();
             let drawn = policy.sample_round(requests).await;
+            let waited = drawing.elapsed();
             let mut drawn: std::collections::HashMap<usize, _> = indices.into_iter().zip(drawn).collect();
             // Searches of the round run at the same time; the next batch waits for the slowest.
             join_all(live.iter_mut().enumerate().map(|(index, (_, episode))| {
                 let sampled = drawn.remove(&index);
                 async move {
                     if let Some(sampled) = sampled {
+                        episode.has_waited(waited);
                         episode.accept(sampled, policy).await;
                     }
                 }
@@ -147,7 +150,9 @@ impl Scheduler {
                 if self.cancel.load(Ordering::Relaxed) {
                     break;
                 }
+                let drawing = Instant::now();
                 let sampled = policy.sample(session, episode.sampling_params()).await;
+                episode.has_waited(drawing.elapsed());
                 episode.accept(sampled, policy).await;
             }
             let done = episode.is_done();

@@ -254,7 +254,7 @@ pub struct Timings {
     pub total: f64,
     /// Waiting for search and fetch.
     pub search: f64,
-    /// Waiting for the policy.
+    /// Waiting for the policy; in rounds, for those who are drawn with it.
     pub policy: f64,
     /// Waiting for the judge.
     pub judge: f64,

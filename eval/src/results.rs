@@ -231,6 +231,11 @@ impl Results {
         })?)
     }
 
+    /// Whether a folder holds an evaluation.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(RESULTS).exists()
+    }
+
     /// Reads `results.json` of a folder.
     pub fn read(folder: &Path) -> Result<Self, ResultsError> {
         let path = folder.join(RESULTS);

@@ -1,4 +1,4 @@
-"""Prints what models and settings are, in a few lines that can be compared: made_of.py NAME=PATH...
+"""Prints what models, settings and program are, in a few lines that can be compared: made_of.py NAME=PATH|NAME=@TEXT...
 
 The files of a folder by name and size, small ones and settings by their sha256 as well.
 """
@@ -18,6 +18,9 @@ def line(path: pathlib.Path) -> str:
 
 for argument in sys.argv[1:]:
     name, path = argument.split("=", 1)
+    if path.startswith("@"):
+        print(name, path[1:])
+        continue
     path = pathlib.Path(path)
     print(f"{name} {path}")
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]

@@ -30,7 +30,7 @@ print_stages() {
     printf '%s\n' "${stage_lines[@]}" >&2
 }
 
-# begin_with RUN NAME=FOLDER|FILE...: notes what a run is made of, and refuses to go on with something else.
+# begin_with RUN NAME=FOLDER|FILE|@TEXT...: notes what a run is made of, and refuses to go on with something else.
 begin_with() {
     local run=$1
     shift
@@ -40,7 +40,7 @@ begin_with() {
     elif ! cmp -s "$run/made-of.txt" "$run/made-of.part"; then
         diff "$run/made-of.txt" "$run/made-of.part" >&2 || true
         rm -f "$run/made-of.part"
-        fail "$run was begun with other models or settings than these (above: < then, > now)" "$begin_anew"
+        fail "$run was begun with another program, other models or settings than these (above: < then, > now)" "$begin_anew"
     fi
     rm -f "$run/made-of.part"
 }

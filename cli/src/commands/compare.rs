@@ -31,8 +31,10 @@ pub fn run(arguments: &CompareArguments, printer: Printer) -> Outcome {
         }
         let difference = &comparison.difference;
         let test = match (comparison.mcnemar_p, difference.p_value) {
-            (Some(p), _) => format!("McNemar p = {p:.4}"),
-            (None, Some(p)) => format!("bootstrap p = {p:.4} (McNemar's test is for one sample a task)"),
+            (Some(p), _) => format!("McNemar p {}", p_value(p)),
+            (None, Some(p)) => {
+                format!("bootstrap p {} (McNemar's test is for one sample a task)", p_value(p))
+            }
             (None, None) => "no test".to_owned(),
         };
         printer.data(&format!(
@@ -77,7 +79,9 @@ fn points(difference: &PairedDifference) -> String {
     let mean = 100.0 * difference.difference;
     match difference.interval {
         Some(interval) => {
-            format!("{mean:+.1} points [{:+.1}, {:+.1}]", 100.0 * interval.low, 100.0 * interval.high)
+            let open = interval.low <= 0.0 && interval.high >= 0.0;
+            let word = if open { ", which shows no difference" } else { "" };
+            format!("{mean:+.1} points [{:+.1}, {:+.1}]{word}", 100.0 * interval.low, 100.0 * interval.high)
         }
         None if difference.differing < LEAST_DIFFERING_TASKS => format!(
             "{mean:+.1} points (no interval: they differ on {}, and a bootstrap needs {LEAST_DIFFERING_TASKS})",
@@ -85,6 +89,10 @@ fn points(difference: &PairedDifference) -> String {
         ),
         None => format!("{mean:+.1} points (no interval: all tasks differ by the same)"),
     }
+}
+
+fn p_value(p: f64) -> String {
+    if p < 0.0001 { "< 0.0001".into() } else { format!("= {p:.4}") }
 }
 
 fn count(number: usize, noun: &str) -> String {

@@ -22,7 +22,7 @@ pub fn run(arguments: &DoctorArguments, printer: Printer) -> Outcome {
     let home = paths::home();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut findings = vec![
-        Finding { name: "version", ok: true, found: env!("CARGO_PKG_VERSION").into() },
+        Finding { name: "version", ok: true, found: crate::VERSION.into() },
         Finding { name: "features", ok: true, found: features() },
         Finding { name: "cores", ok: true, found: cores.to_string() },
         Finding {
@@ -33,6 +33,7 @@ pub fn run(arguments: &DoctorArguments, printer: Printer) -> Outcome {
             ),
         },
         memory(),
+        cuda(),
         Finding { name: "home", ok: home.is_dir(), found: home.display().to_string() },
     ];
     for (name, part) in [
@@ -56,6 +57,21 @@ pub fn run(arguments: &DoctorArguments, printer: Printer) -> Outcome {
         );
     }
     Ok(())
+}
+
+/// Whether a policy could run on a GPU. None is no fault.
+#[cfg(feature = "train")]
+fn cuda() -> Finding {
+    let found = match drgym_trainer::device::device("cuda") {
+        Ok(_) => "available".to_owned(),
+        Err(error) => format!("not available: {error}"),
+    };
+    Finding { name: "cuda", ok: true, found }
+}
+
+#[cfg(not(feature = "train"))]
+fn cuda() -> Finding {
+    Finding { name: "cuda", ok: true, found: "built without the feature train".into() }
 }
 
 fn features() -> String {

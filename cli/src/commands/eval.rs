@@ -42,6 +42,10 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let judge = drgym_judge::build(&config.judge)?.name();
     // Hours of episodes must not end at a folder that cannot be written.
     let _place = Place::folder(out)?;
+    if !arguments.overwrite && Results::is_in(out) {
+        return Err(Failure::new(format!("{} holds an evaluation already", out.display())))
+            .hint("choose another folder, or replace it with --overwrite");
+    }
     let backend = rollouts::open_search(arguments.search.as_deref(), &mut config).await?;
     let episodes =
         rollouts::open(&config, policy_name, &tasks, arguments.samples, backend.clone(), printer).await?;
@@ -59,7 +63,7 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
 
     let results = Results {
         version: RESULTS_VERSION,
-        program: format!("drgym {}", env!("CARGO_PKG_VERSION")),
+        program: format!("drgym {}", crate::VERSION),
         benchmark: arguments.benchmark,
         data_hash,
         policy: episodes.policy.info().name,
@@ -68,7 +72,7 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         limit: arguments.limit,
         config: Some(config.to_toml()?),
         search: if config.env.search { backend.name() } else { "none".into() },
-        search_hash: search_hash(&traces),
+        search_hash: if config.env.search { search_hash(&traces, backend.provenance()) } else { None },
         judge,
         seed: config.seed,
         temperature: arguments.temperature,
@@ -118,17 +122,18 @@ fn refuse_exclusions(summary: &Summary, max_excluded: f64) -> Outcome {
     .hint("refused-traces.jsonl says of each episode what failed; mend it and evaluate again")
 }
 
-/// The hash of the one index or recording that answered every search; `None` for live engines, or without searches.
-fn search_hash(traces: &[Trace]) -> Option<String> {
+/// The hash of the one index or recording that answered every search, or would have; `None` for live engines.
+fn search_hash(traces: &[Trace], would_have: Option<Provenance>) -> Option<String> {
+    let hash_of = |provenance: &Provenance| match provenance {
+        Provenance::Index { hash } | Provenance::Recorded { hash } => Some(hash.clone()),
+        Provenance::Live { .. } => None,
+    };
     let mut hashes = traces.iter().flat_map(|trace| &trace.events).filter_map(|event| match event {
-        Event::Search { provenance, .. } => Some(match provenance {
-            Provenance::Index { hash } | Provenance::Recorded { hash } => Some(hash),
-            Provenance::Live { .. } => None,
-        }),
+        Event::Search { provenance, .. } => Some(hash_of(provenance)),
         _ => None,
     });
-    let first = hashes.next()??;
-    hashes.all(|hash| hash == Some(first)).then(|| first.clone())
+    let Some(first) = hashes.next() else { return would_have.as_ref().and_then(hash_of) };
+    hashes.all(|hash| hash == first).then_some(first).flatten()
 }
 
 fn print_summary(summary: &Summary, printer: Printer) {

@@ -103,7 +103,7 @@ fn more_exclusions_than_allowed_end_in_status_1_and_fewer_do_not() {
     assert_eq!(left, [true, false]);
 
     // A refused evaluation takes nothing from an accepted one.
-    assert_eq!(line(folder.path(), eval).code, Some(1));
+    assert_eq!(line(folder.path(), &format!("{eval} --overwrite")).code, Some(1));
     let compared = line(folder.path(), "compare @/out @/out");
     assert_eq!(compared.code, Some(0), "{}", compared.stderr);
 }
@@ -128,7 +128,10 @@ fn an_evaluation_over_an_older_one_takes_its_place_whole() {
     let folder = inputs();
     let eval = "eval --data @/tasks.jsonl --policy expert --search none --out @/out";
     assert_eq!(line(folder.path(), eval).code, Some(0));
-    let limited = line(folder.path(), &format!("{eval} --limit 11"));
+    let refused = line(folder.path(), &format!("{eval} --limit 11"));
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("holds an evaluation already"), "{}", refused.stderr);
+    let limited = line(folder.path(), &format!("{eval} --limit 11 --overwrite"));
     assert_eq!(limited.code, Some(0), "{}", limited.stderr);
     let names = || {
         let mut names: Vec<String> = std::fs::read_dir(folder.path().join("out"))
@@ -141,7 +144,7 @@ fn an_evaluation_over_an_older_one_takes_its_place_whole() {
     assert_eq!(names(), ["results.json", "traces.jsonl"]);
     // What else lies there stays.
     std::fs::write(folder.path().join("out/notes.md"), "mine").unwrap();
-    assert_eq!(line(folder.path(), eval).code, Some(0));
+    assert_eq!(line(folder.path(), &format!("{eval} --overwrite")).code, Some(0));
     assert_eq!(names(), ["notes.md", "results.json", "traces.jsonl"]);
     assert_eq!(line(folder.path(), "compare @/out @/out").code, Some(0));
 }

@@ -76,7 +76,7 @@ pub enum IndexError {
         tried: Vec<String>,
     },
     /// There is something at the place where the index should go.
-    #[error("{path} exists already; choose another place or allow overwriting", path = path.display())]
+    #[error("{path} exists already; choose another place, or replace an index with --overwrite", path = path.display())]
     Exists {
         /// The place.
         path: PathBuf,
