@@ -72,7 +72,11 @@ pub async fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         limit: arguments.limit,
         config: Some(config.to_toml()?),
         search: if config.env.search { backend.name() } else { "none".into() },
-        search_hash: if config.env.search { search_hash(&traces, backend.provenance()) } else { None },
+        search_hash: if config.env.search {
+            search_hash(&traces, backend.provenance().as_ref())
+        } else {
+            None
+        },
         judge,
         seed: config.seed,
         temperature: arguments.temperature,
@@ -123,7 +127,7 @@ fn refuse_exclusions(summary: &Summary, max_excluded: f64) -> Outcome {
 }
 
 /// The hash of the one index or recording that answered every search, or would have; `None` for live engines.
-fn search_hash(traces: &[Trace], would_have: Option<Provenance>) -> Option<String> {
+fn search_hash(traces: &[Trace], would_have: Option<&Provenance>) -> Option<String> {
     let hash_of = |provenance: &Provenance| match provenance {
         Provenance::Index { hash } | Provenance::Recorded { hash } => Some(hash.clone()),
         Provenance::Live { .. } => None,
@@ -132,7 +136,7 @@ fn search_hash(traces: &[Trace], would_have: Option<Provenance>) -> Option<Strin
         Event::Search { provenance, .. } => Some(hash_of(provenance)),
         _ => None,
     });
-    let Some(first) = hashes.next() else { return would_have.as_ref().and_then(hash_of) };
+    let Some(first) = hashes.next() else { return would_have.and_then(hash_of) };
     hashes.all(|hash| hash == first).then_some(first).flatten()
 }
 
