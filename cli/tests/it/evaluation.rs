@@ -245,7 +245,8 @@ fn compare_says_what_differs_and_claims_nothing_from_few_tasks() {
         ended.stdout.contains("0 tasks only in the first, 0 only in the second; excluded 0 and 0 episodes")
     );
 
-    let shorter = line(root, "eval --data @/tasks.jsonl --policy expert --search none --limit 8 --out @/b --overwrite");
+    let shorter =
+        line(root, "eval --data @/tasks.jsonl --policy expert --search none --limit 8 --out @/b --overwrite");
     assert_eq!(shorter.code, Some(0), "{}", shorter.stderr);
     let printed = line(root, "compare @/a @/b --json").stdout;
     let compared: Value = serde_json::from_str(&printed).unwrap();
