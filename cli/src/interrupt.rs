@@ -22,7 +22,7 @@ pub fn cancel_flag(printer: Printer) -> Arc<AtomicBool> {
                     raised.store(true, Ordering::SeqCst);
                     printer.say("stopping at the next safe point; press Ctrl-C again to stop at once");
                     signals.next().await;
-                    std::process::exit(INTERRUPTED);
+                    end_at_once();
                 });
             }
             Err(error) => printer.say(&format!("Ctrl-C will end the program at once: {error}")),
@@ -77,7 +77,20 @@ impl Signals {
         printer.say(&format!("{begins}; press Ctrl-C again to stop at once"));
         tokio::spawn(async move {
             self.next().await;
-            std::process::exit(INTERRUPTED);
+            end_at_once();
         });
     }
+}
+
+/// Ends the process without the closing work of the libraries in it: threads of libtorch that go on computing meanwhile
+/// would find its tables gone, and panic.
+fn end_at_once() -> ! {
+    #[cfg(unix)]
+    #[expect(unsafe_code, reason = "the standard library has no exit that leaves out closing work")]
+    // SAFETY: _exit does not return and touches nothing of this program.
+    unsafe {
+        libc::_exit(INTERRUPTED)
+    }
+    #[cfg(not(unix))]
+    std::process::exit(INTERRUPTED)
 }

@@ -211,6 +211,49 @@ fn the_first_interrupt_lets_a_server_finish_and_the_second_ends_it() {
     assert_eq!(busy.ended(), Some(130));
 }
 
+/// Threads of libtorch go on computing until the process has ended; that must not look like a defect.
+#[cfg(all(unix, feature = "train"))]
+#[test]
+fn a_second_interrupt_ends_a_busy_model_at_once() {
+    let Some(model) = artefact("models/smollm2-135m-instruct") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let tasks: Vec<String> = (0..200)
+        .map(|i| {
+            format!(r#"{{"id":"t{i}","question":"What is {i} plus {i}?","answers":["x"],"evidence":[]}}"#)
+        })
+        .collect();
+    std::fs::write(folder.path().join("tasks.jsonl"), tasks.join("\n")).unwrap();
+    let mut process = drgym()
+        .args(["eval", "--search", "none", "--set", "rollout.concurrency=4", "--policy"])
+        .arg(&model)
+        .arg("--data")
+        .arg(folder.path().join("tasks.jsonl"))
+        .arg("--out")
+        .arg(folder.path().join("out"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = process.id().to_string();
+    let interrupt = || {
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    };
+    let mut told = Vec::new();
+    let mut interrupted = false;
+    for line in BufReader::new(process.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let busy = line.starts_with("episodes: ") && !interrupted;
+        if busy || line.starts_with("stopping") {
+            interrupt();
+            interrupted = true;
+        }
+        told.push(line);
+    }
+    let status = process.wait().unwrap();
+    assert_eq!(status.code(), Some(130), "{told:?}");
+    assert!(!told.iter().any(|line| line.contains("error")), "{told:?}");
+}
+
 #[test]
 fn with_search_switched_off_the_expert_finds_nothing() {
     let folder = tempfile::tempdir().unwrap();
