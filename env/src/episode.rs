@@ -364,10 +364,10 @@ impl Episode {
         self.trace.events.push(event);
     }
 
-    /// The context is full. Before the first drawn token that is the doing of task and settings, in which the policy
-    /// has no part: a failure, and nothing that could be scored.
+    /// The context is full. Before the policy's first draw that is the doing of task and settings, in which the policy
+    /// has no part: a failure, and nothing that could be scored. A draw of no tokens is a draw.
     fn overflow(&mut self, tokens: usize, context_length: usize) -> Result<(), Failure> {
-        if self.trace.segments.iter().all(|segment| segment.sampled_tokens() == 0) {
+        if self.env.usage().turns == 0 && self.turn.draws == 0 {
             let reason = format!(
                 "the prompt of {tokens} tokens leaves no room to draw one in the context of {context_length}"
             );

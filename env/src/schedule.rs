@@ -397,6 +397,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_policy_that_draws_no_tokens_fills_its_context_itself() {
+        let env = EnvConfig {
+            history: History::Turns,
+            max_context_tokens: 700,
+            max_response_tokens: 50,
+            ..roomy()
+        };
+        let scheduler = scheduler(Arc::new(ToyBackend::default()), env, RolloutConfig::default());
+        let traces = play(&scheduler, fixed(&scheduler, &[""]), request(tasks(1), 1)).await;
+        let usage = traces[0].usage;
+        assert!(usage.turns > 0 && usage.sampled_tokens == 0, "{usage:?}");
+        assert_eq!(traces[0].outcome, Outcome::ContextLimit);
+        assert_eq!((traces[0].reward, traces[0].correct), (Some(0.0), Some(false)));
+    }
+
+    #[tokio::test]
     async fn impossible_requests_and_cancellation_are_errors() {
         let cancel = Arc::new(AtomicBool::new(true));
         let scheduler =
